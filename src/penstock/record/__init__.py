@@ -1,0 +1,39 @@
+"""Record batches as bytes: framing, checksum, compression, keys and headers.
+
+This room knows Kafka's batch format, version 2, and nothing about files, networks or time. It reads
+and stamps the header of a batch without touching the records inside, which is all that the plain
+path of a message needs, and it can decode and encode the records for those who must look inside.
+"""
+
+from penstock.record.batch import (
+    HEADER_BYTES,
+    BatchHeader,
+    RecordBatch,
+    batch_size,
+    read_header,
+    split_batches,
+    stamp,
+    stamp_append_time,
+    verify_checksum,
+)
+from penstock.record.compression import Codec, compress, decompress
+from penstock.record.records import Record, decode_records, encode_batch, rewrite_batch
+
+__all__ = [
+    "HEADER_BYTES",
+    "BatchHeader",
+    "Codec",
+    "Record",
+    "RecordBatch",
+    "batch_size",
+    "compress",
+    "decode_records",
+    "decompress",
+    "encode_batch",
+    "read_header",
+    "rewrite_batch",
+    "split_batches",
+    "stamp",
+    "stamp_append_time",
+    "verify_checksum",
+]
