@@ -97,8 +97,10 @@ def test_values_that_disagree_with_each_other_are_reported() -> None:
 
     assert problems == [
         "together: message_bytes_max is 1048576, more than frame_bytes_max, which is 2000",
-        "together: group_session_timeout_min_ms is 3600000,"
-        + " more than group_session_timeout_max_ms, which is 1800000",
+        (
+            "together: group_session_timeout_min_ms is 3600000,"
+            " more than group_session_timeout_max_ms, which is 1800000"
+        ),
         "together: kafka_port and http_port are both 8080; they must differ",
     ]
 

@@ -1,0 +1,140 @@
+"""The application behind the HTTP port: endpoints, and the table of errors."""
+
+import msgspec
+from prometheus_client.exposition import choose_encoder
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, Response
+from starlette.routing import Route
+
+from penstock import __version__
+from penstock.errors import Conflict, InvalidRequest, NotFound, PenstockError, Unavailable
+from penstock.protocols.http.answers import Check, Failure, FailureAnswer, Health, Readiness
+from penstock.protocols.http.documentation import render_page
+from penstock.protocols.http.endpoints import JSON, Answer, Endpoint
+from penstock.protocols.http.openapi import describe
+from penstock.protocols.http.view import NodeView
+
+# The first class that an error belongs to decides.
+ERROR_STATUSES: tuple[tuple[type[PenstockError], int], ...] = (
+    (InvalidRequest, 400),
+    (NotFound, 404),
+    (Conflict, 409),
+    (Unavailable, 503),
+    (PenstockError, 500),
+)
+RETRY_AFTER_S = 1
+
+# The page carries its own style and nothing else, so nothing else may load or run.
+PAGE_POLICY = "default-src 'none'; style-src 'unsafe-inline'"
+
+
+def create_app(view: NodeView) -> Starlette:
+    """Build the application; it asks `view` anew for every answer."""
+    endpoints = _endpoints(view)
+    document = describe(endpoints, version=__version__)
+
+    async def openapi(_request: Request) -> Response:
+        return _json(document)
+
+    async def docs(_request: Request) -> Response:
+        headers = {"Content-Security-Policy": PAGE_POLICY}
+        return HTMLResponse(render_page(document), headers=headers)
+
+    routes = [Route(each.path, each.call, methods=[each.method]) for each in endpoints]
+    return Starlette(
+        routes=[*routes, Route("/openapi.json", openapi), Route("/docs", docs)],
+        exception_handlers={
+            HTTPException: _on_http_exception,
+            PenstockError: _on_penstock_error,
+            Exception: _on_surprise,
+        },
+    )
+
+
+def _endpoints(view: NodeView) -> list[Endpoint]:
+    async def health(_request: Request) -> Response:
+        uptime_s = round(view.uptime_s(), 3)
+        return _json(Health(version=__version__, node_id=view.node_id, uptime_s=uptime_s))
+
+    async def ready(_request: Request) -> Response:
+        checks = [
+            Check(name=check.name, passed=check.is_passed, detail=check.detail)
+            for check in view.checks()
+        ]
+        is_ready = all(check.passed for check in checks)
+        return _json(Readiness(ready=is_ready, checks=checks), status=200 if is_ready else 503)
+
+    async def metrics(request: Request) -> Response:
+        encode, content_type = choose_encoder(request.headers.get("accept", ""))
+        return Response(encode(view.registry), headers={"Content-Type": content_type})
+
+    return [
+        Endpoint(
+            path="/health",
+            name="health",
+            summary="Is the process alive?",
+            description="Restart the node when this stops answering. It says nothing about disks"
+            " or partitions; ask `/ready` for those.",
+            answers={200: Answer(meaning="The process is alive.", body=Health)},
+            call=health,
+        ),
+        Endpoint(
+            path="/ready",
+            name="ready",
+            summary="Should the node be sent traffic?",
+            description="Every check is listed with the values that decided.",
+            answers={
+                200: Answer(meaning="Every check passes.", body=Readiness),
+                503: Answer(meaning="At least one check does not pass.", body=Readiness),
+            },
+            call=ready,
+        ),
+        Endpoint(
+            path="/metrics",
+            name="metrics",
+            summary="Everything that the node counts",
+            description="Prometheus text exposition, or OpenMetrics when the request accepts it.",
+            answers={200: Answer(meaning="One line per series.", media_type="text/plain")},
+            call=metrics,
+        ),
+    ]
+
+
+def _json(body: object, *, status: int = 200, headers: dict[str, str] | None = None) -> Response:
+    return Response(msgspec.json.encode(body), status, headers, media_type=JSON)
+
+
+def _failure(failure: Failure, *, status: int, headers: dict[str, str] | None = None) -> Response:
+    return _json(FailureAnswer(error=failure), status=status, headers=headers)
+
+
+async def _on_penstock_error(_request: Request, error: Exception) -> Response:
+    assert isinstance(error, PenstockError)
+    status = next(status for kind, status in ERROR_STATUSES if isinstance(error, kind))
+    failure = Failure(type=type(error).__name__, message=str(error), retryable=error.retryable)
+    headers = {"Retry-After": str(RETRY_AFTER_S)} if error.retryable else None
+    return _failure(failure, status=status, headers=headers)
+
+
+async def _on_http_exception(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    path, method = request.url.path, request.method
+    match error.status_code:
+        case 404:
+            kind, message = "NotFound", f"There is nothing at {path}; /docs lists what there is."
+        case 405:
+            allowed = (error.headers or {}).get("Allow", "")
+            kind, message = "MethodNotAllowed", f"{path} does not answer {method}, only {allowed}."
+        case _:
+            kind, message = "InvalidRequest", str(error.detail)
+    failure = Failure(type=kind, message=message, retryable=False)
+    headers = dict(error.headers) if error.headers else None
+    return _failure(failure, status=error.status_code, headers=headers)
+
+
+async def _on_surprise(_request: Request, _error: Exception) -> Response:
+    # The server logs the error with its trace; a client learns only that it is not at fault.
+    message = "The node failed on this request; its log tells why."
+    return _failure(Failure(type="InternalError", message=message, retryable=False), status=500)

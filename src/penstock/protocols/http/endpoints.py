@@ -1,0 +1,31 @@
+"""The shape of one endpoint: what routing needs and what the OpenAPI document tells about it."""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+JSON = "application/json"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """One status that an endpoint can answer with; without a type the body is plain text."""
+
+    meaning: str
+    body: type | None = None
+    media_type: str = JSON
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Endpoint:
+    """One method of one path."""
+
+    path: str
+    name: str
+    summary: str
+    description: str
+    answers: dict[int, Answer]
+    call: Callable[[Request], Awaitable[Response]]
+    method: str = "GET"

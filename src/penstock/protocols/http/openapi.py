@@ -1,0 +1,63 @@
+"""The OpenAPI 3.1 document of the HTTP door, generated from the types of its answers."""
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import msgspec
+
+from penstock.protocols.http.answers import FailureAnswer
+from penstock.protocols.http.endpoints import JSON, Answer, Endpoint
+
+SCHEMA_PATH = "#/components/schemas/{name}"
+
+
+def describe(endpoints: Sequence[Endpoint], *, version: str) -> dict[str, Any]:
+    """Build the document; it depends on nothing but its arguments."""
+    types = list(_bodies(endpoints))
+    schemas, components = msgspec.json.schema_components(types, ref_template=SCHEMA_PATH)
+    references = dict(zip(types, schemas, strict=True))
+    paths: dict[str, dict[str, Any]] = {}
+    for endpoint in endpoints:
+        operation = _operation(endpoint, references)
+        paths.setdefault(endpoint.path, {})[endpoint.method.lower()] = operation
+    return {
+        "openapi": "3.1.0",
+        "info": {
+            "title": "Penstock",
+            "version": version,
+            "description": "Health, readiness and metrics of one node. Errors are JSON:"
+            " a fixed type for programs, a sentence for people, and whether to try again.",
+            "license": {"name": "MIT", "identifier": "MIT"},
+        },
+        "paths": paths,
+        "components": {"schemas": components},
+    }
+
+
+def _bodies(endpoints: Iterable[Endpoint]) -> Iterable[type]:
+    bodies = [
+        answer.body
+        for endpoint in endpoints
+        for answer in endpoint.answers.values()
+        if answer.body is not None
+    ]
+    return dict.fromkeys([*bodies, FailureAnswer])
+
+
+def _operation(endpoint: Endpoint, references: dict[type, dict[str, Any]]) -> dict[str, Any]:
+    responses = {
+        str(status): _response(answer, references) for status, answer in endpoint.answers.items()
+    }
+    failure = Answer(meaning="The request failed.", body=FailureAnswer)
+    return {
+        "operationId": endpoint.name,
+        "summary": endpoint.summary,
+        "description": endpoint.description,
+        "responses": {**responses, "default": _response(failure, references)},
+    }
+
+
+def _response(answer: Answer, references: dict[type, dict[str, Any]]) -> dict[str, Any]:
+    schema = references[answer.body] if answer.body else {"type": "string"}
+    media_type = JSON if answer.body else answer.media_type
+    return {"description": answer.meaning, "content": {media_type: {"schema": schema}}}
