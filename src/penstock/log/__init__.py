@@ -1,0 +1,45 @@
+"""Log storage: segments, indexes, crash recovery, retention, compaction.
+
+The room keeps the entries of one partition in files. It promises that an entry whose flush has run
+is found again after a crash, under the same index, term and offset; that a torn tail is cut and
+nothing more; and that lookups by offset and time touch a few rows of a memory map. It knows neither
+networks nor consensus nor consumers: `cluster` decides what is appended and when it is committed.
+"""
+
+from penstock.log.compaction import Compaction, plan_compaction
+from penstock.log.disk import Disk, DiskFile, LocalDisk
+from penstock.log.dump import dump_file
+from penstock.log.flush import Flush
+from penstock.log.index import EntryKind, Row
+from penstock.log.partition_log import CheckpointRun, PartitionLog
+from penstock.log.scrub import Damage, scrub_segment
+from penstock.log.segment import FileRange, Segment
+from penstock.log.settings import LogSettings
+from penstock.log.snapshot import Snapshot, load_snapshot, save_snapshot
+from penstock.log.state import StateEntry
+from penstock.log.verify import VerifyReport, verify_directory
+
+__all__ = [
+    "CheckpointRun",
+    "Compaction",
+    "Damage",
+    "Disk",
+    "DiskFile",
+    "EntryKind",
+    "FileRange",
+    "Flush",
+    "LocalDisk",
+    "LogSettings",
+    "PartitionLog",
+    "Row",
+    "Segment",
+    "Snapshot",
+    "StateEntry",
+    "VerifyReport",
+    "dump_file",
+    "load_snapshot",
+    "plan_compaction",
+    "save_snapshot",
+    "scrub_segment",
+    "verify_directory",
+]

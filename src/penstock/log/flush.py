@@ -1,0 +1,124 @@
+"""One group commit: everything that was appended while the one before ran.
+
+A flush is prepared by the owner of the log, run in a thread, and then reported back. The order
+inside is what recovery relies on:
+
+    records of this flush, then state entries of this flush, then the rows; then the syncs
+
+and the next flush writes nothing before this one's syncs have returned. So a record on disk implies
+that every state entry before it is on disk, and no crash can make recovery give an entry the index
+of another. A crash between any two steps leaves a prefix of the entries, or tails that recovery
+cuts because nobody was told of them:
+
+- some records and no state entries: the records are a prefix and have their own indexes;
+- state entries without their records: their `next_offset` gives them away, they are cut;
+- rows without payloads: they are cut;
+- payloads without rows: the rows are derived again.
+
+Records of a topic with `durability=os` are not synced here but by the next checkpoint. State
+entries always are, and then the records before them are too.
+"""
+
+from penstock.log.disk import Buffer
+from penstock.log.index import HEADER_BYTES, ROW_BYTES
+from penstock.log.segment import Segment
+
+
+class Flush:
+    """Bytes on their way to the files of one segment."""
+
+    __slots__ = (
+        "_creates",
+        "_log_buffers",
+        "_rows",
+        "_seals",
+        "_state_buffers",
+        "_sync_records",
+        "end_log_bytes",
+        "first_row",
+        "last_term",
+        "log_position",
+        "next_index",
+        "segment",
+        "state_position",
+    )
+
+    def __init__(self, segment: Segment, *, sync_records: bool) -> None:
+        self.segment = segment
+        self.first_row = segment.table.count
+        self.log_position = segment.log_bytes
+        self.state_position = segment.state_bytes
+        self.end_log_bytes = segment.log_bytes
+        self.next_index = segment.next_index
+        self.last_term = 0
+        self._sync_records = sync_records
+        self._log_buffers: list[Buffer] = []
+        self._state_buffers: list[Buffer] = []
+        self._rows: list[Buffer] = []
+        self._creates = False
+        self._seals: Segment | None = None
+
+    def begin_segment(self, sealed: Segment | None) -> None:
+        """Let the flush put its segment on disk first, after sealing the one before."""
+        self._creates = True
+        self._seals = sealed
+
+    @property
+    def creates_segment(self) -> bool:
+        """True when the flush puts its segment on disk first."""
+        return self._creates
+
+    @property
+    def has_state(self) -> bool:
+        """True when a state entry is part of this flush."""
+        return bool(self._state_buffers)
+
+    @property
+    def is_empty(self) -> bool:
+        """True when nothing was appended."""
+        return not self._rows
+
+    @property
+    def is_synced(self) -> bool:
+        """True when the end of `run` means that a power cut keeps the entries."""
+        return self._sync_records or self.has_state
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of .log that the flush writes."""
+        return self.end_log_bytes - self.log_position
+
+    def add_records(self, batch: memoryview, row: bytes, term: int) -> None:
+        """Add a stamped batch and its row."""
+        assert not self._state_buffers, "records go before the state entries of a flush"
+        self._log_buffers.append(batch)
+        self.end_log_bytes += len(batch)
+        self._add_row(row, term)
+
+    def add_state(self, entry: bytes, row: bytes, term: int) -> None:
+        """Add a packed state entry and its row."""
+        self._state_buffers.append(entry)
+        self._add_row(row, term)
+
+    def _add_row(self, row: bytes, term: int) -> None:
+        self._rows.append(row)
+        self.next_index += 1
+        self.last_term = term
+
+    def run(self) -> None:
+        """Write and sync; runs in a thread and touches nothing but files."""
+        if self._creates:
+            if self._seals is not None:
+                # Recovery scans only the last segment, so this one must be durable, rows included.
+                self._seals.files.sync()
+            self.segment.create_files()
+        files = self.segment.files
+        if self._log_buffers:
+            files.log.write_at(self.log_position, self._log_buffers)
+        if self._state_buffers:
+            files.state.write_at(self.state_position, self._state_buffers)
+        files.index.write_at(HEADER_BYTES + self.first_row * ROW_BYTES, [b"".join(self._rows)])
+        if self._log_buffers and self.is_synced:
+            files.log.sync()
+        if self._state_buffers:
+            files.state.sync()

@@ -1,0 +1,464 @@
+"""The log of one partition.
+
+Entries are appended in memory and written by a `Flush`, one at a time:
+
+    log.append_records(...); log.append_state(...)
+    flush = log.take_flush()
+    flush.run()                     # in a thread
+    log.finish(flush)               # or log.abandon(flush) when nothing was synced
+
+One owner calls these; nothing here waits or locks. An entry may be read once its flush is finished.
+An `OSError` from a write can be abandoned: nobody was told of the entries, and the files are cut
+back. An error from a sync cannot: the page cache may have dropped the data and a second sync would
+report success, so the owner must stop using the log.
+"""
+
+from bisect import bisect_right
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from penstock.errors import Corruption
+from penstock.ids import EntryIndex, Offset, Term
+from penstock.log.checkpoint import CheckpointFile
+from penstock.log.compaction import finish_interrupted_swap
+from penstock.log.disk import Disk
+from penstock.log.flush import Flush
+from penstock.log.index import HEADER_BYTES, ROW_BYTES, EntryKind, IndexHeader, IndexTable, Row
+from penstock.log.recovery import recover
+from penstock.log.segment import FileRange, Segment, new_segment
+from penstock.log.settings import LogSettings
+from penstock.log.state import StateEntry, read_state_entry
+from penstock.record import Record, RecordBatch, decode_records, stamp
+from penstock.record.batch import checksum_matches
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointRun:
+    """Sizes of the active segment that are about to become durable."""
+
+    file: CheckpointFile
+    segment: Segment
+    rows: int
+    log_bytes: int
+    state_bytes: int
+    syncs_records: bool
+
+    def run(self) -> None:
+        """Sync the rows, and the records where flushes do not; then note the sizes."""
+        if self.syncs_records:
+            self.segment.files.log.sync()
+        self.segment.files.index.sync()
+        self.file.write(
+            first_index=self.segment.first_index,
+            rows=self.rows,
+            log_bytes=self.log_bytes,
+            state_bytes=self.state_bytes,
+        )
+
+
+class PartitionLog:
+    """An append-only sequence of entries in segments; offsets count its records."""
+
+    def __init__(self, disk: Disk, directory: Path, settings: LogSettings) -> None:
+        """Open the log in `directory`, recovering it when a crash cut it short."""
+        self.settings = settings
+        self.directory = directory
+        self._disk = disk
+        disk.make_directory(directory)
+        finish_interrupted_swap(disk, directory)
+        self._checkpoint = CheckpointFile(disk, directory)
+        recovered = recover(disk, directory, self._checkpoint)
+        self.cut_bytes = recovered.cut_log_bytes + recovered.cut_state_bytes
+        self.segments = recovered.segments
+        self._open_flush: Flush | None = None
+        self._running_flush: Flush | None = None
+        # Entries below are on disk (`written`) and survive a power cut (`synced`).
+        self.written_index = EntryIndex(self.next_index)
+        self._synced_index = self.next_index
+        newest = self._checkpoint.newest
+        is_current = bool(newest and newest.first_index == self._active_first_index)
+        self._checkpointed_index = self.next_index if is_current else EntryIndex(0)
+
+    @property
+    def is_empty(self) -> bool:
+        """True before the first entry was appended or received."""
+        return not self.segments
+
+    @property
+    def first_index(self) -> EntryIndex:
+        """The index of the oldest entry that is kept."""
+        return EntryIndex(self.segments[0].first_index if self.segments else 0)
+
+    @property
+    def next_index(self) -> EntryIndex:
+        """The index that the next entry gets."""
+        return EntryIndex(self.segments[-1].next_index if self.segments else 0)
+
+    @property
+    def first_offset(self) -> Offset:
+        """The offset of the oldest record that is kept."""
+        return Offset(self.segments[0].first_offset if self.segments else 0)
+
+    @property
+    def next_offset(self) -> Offset:
+        """The offset that the next record gets."""
+        return Offset(self.segments[-1].table.next_offset if self.segments else 0)
+
+    @property
+    def last_term(self) -> Term:
+        """The term of the last entry, or 0."""
+        if not self.segments:
+            return Term(0)
+        active = self.segments[-1].table
+        last = active.last()
+        return Term(last.term if last else active.header.previous_term)
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of all segments."""
+        return sum(segment.size_bytes for segment in self.segments)
+
+    @property
+    def _active_first_index(self) -> int:
+        return self.segments[-1].first_index if self.segments else 0
+
+    # Appending.
+
+    def append_records(self, batch: RecordBatch, *, term: Term, now_ms: int) -> Offset:
+        """Stamp the batch with the next offset and queue it for the next flush."""
+        flush = self._flush_for_append(len(batch.data), now_ms)
+        segment = flush.segment
+        header = batch.header
+        offset = segment.table.next_offset
+        stamp(batch.data, offset, term)
+        row = Row(
+            term,
+            EntryKind.RECORDS,
+            header.offsets,
+            len(batch.data),
+            offset,
+            segment.log_bytes,
+            segment.state_bytes,
+            max(segment.table.max_timestamp, header.max_timestamp),
+            segment.next_index - self._synced_index,
+        ).pack()
+        flush.add_records(batch.data, row, term)
+        segment.table.append(row)
+        segment.log_bytes += len(batch.data)
+        return Offset(offset)
+
+    def append_state(self, payload: bytes, *, term: Term, now_ms: int) -> EntryIndex:
+        """Queue an entry that is not a record for the next flush."""
+        flush = self._flush_for_append(len(payload), now_ms)
+        segment = flush.segment
+        index = segment.next_index
+        entry = StateEntry(index, term, segment.table.next_offset, payload)
+        row = Row(
+            term,
+            EntryKind.STATE,
+            0,
+            entry.size_bytes,
+            entry.next_offset,
+            segment.log_bytes,
+            segment.state_bytes,
+            segment.table.max_timestamp,
+            index - self._synced_index,
+        ).pack()
+        flush.add_state(entry.pack(), row, term)
+        segment.table.append(row)
+        segment.state_bytes += entry.size_bytes
+        return EntryIndex(index)
+
+    def _flush_for_append(self, size_bytes: int, now_ms: int) -> Flush:
+        if self._open_flush is None:
+            assert self._running_flush is None, "a flush is still running"
+            self._open_flush = self._begin_flush(size_bytes, now_ms)
+        return self._open_flush
+
+    def _begin_flush(self, size_bytes: int, now_ms: int) -> Flush:
+        active = self.segments[-1] if self.segments else None
+        if active is not None and not self._is_full(active, size_bytes, now_ms):
+            return Flush(active, sync_records=self.settings.sync_records)
+        header = IndexHeader(self.next_index, self.next_offset, self.last_term, now_ms)
+        segment = new_segment(self._disk, self.directory, header)
+        self.segments.append(segment)
+        flush = Flush(segment, sync_records=self.settings.sync_records)
+        flush.begin_segment(active)
+        return flush
+
+    def _is_full(self, segment: Segment, size_bytes: int, now_ms: int) -> bool:
+        if segment.table.count == 0:
+            return False
+        return (
+            segment.log_bytes + segment.state_bytes + size_bytes > self.settings.segment_bytes
+            or segment.table.count >= self.settings.segment_rows_max
+            or now_ms - segment.table.header.created_ms >= self.settings.segment_ms
+        )
+
+    def take_flush(self) -> Flush | None:
+        """Return what was appended, to be run in a thread, or None when there is nothing."""
+        flush, self._open_flush = self._open_flush, None
+        self._running_flush = flush
+        return flush
+
+    def finish(self, flush: Flush) -> None:
+        """Take note that a flush has run: its entries may be read."""
+        assert flush is self._running_flush
+        self._running_flush = None
+        flush.segment.written_log_bytes = flush.end_log_bytes
+        flush.segment.written_rows = flush.segment.table.count
+        self.written_index = EntryIndex(flush.next_index)
+        if flush.is_synced:
+            self._synced_index = EntryIndex(flush.next_index)
+        if len(self.segments) > 1 and flush.first_row == 0:
+            self._map_sealed(self.segments[-2])
+
+    def abandon(self, flush: Flush) -> None:
+        """Take back a flush that failed to write. Runs file operations; raises `OSError`."""
+        assert flush is self._running_flush
+        self._running_flush = None
+        segment = flush.segment
+        if flush.creates_segment:
+            segment.remove_files()
+            self.segments.remove(segment)
+            return
+        segment.table.truncate(flush.first_row)
+        segment.log_bytes = flush.log_position
+        segment.state_bytes = flush.state_position
+        segment.files.log.truncate(flush.log_position)
+        segment.files.state.truncate(flush.state_position)
+        segment.files.index.truncate(HEADER_BYTES + flush.first_row * ROW_BYTES)
+
+    def _map_sealed(self, segment: Segment) -> None:
+        """Read the rows of a segment that has just been sealed from its file."""
+        table = segment.table
+        view = segment.files.index.view()
+        segment.table = IndexTable.mapped(table.header, view, table.count)
+
+    # Checkpoints.
+
+    def take_checkpoint(self) -> "CheckpointRun | None":
+        """Return what is written since the last checkpoint, to be synced in a thread.
+
+        The sizes are taken now and the sync comes later, so that they never lead. A flush may run
+        at the same time, a truncation may not.
+        """
+        segment = self.segments[-1] if self.segments else None
+        if segment is None or segment.written_rows == 0:
+            return None
+        next_index = segment.first_index + segment.written_rows
+        if next_index <= self._checkpointed_index:
+            return None
+        return CheckpointRun(
+            file=self._checkpoint,
+            segment=segment,
+            rows=segment.written_rows,
+            log_bytes=segment.written_log_bytes,
+            state_bytes=segment.table.row(segment.written_rows - 1).state_end,
+            syncs_records=self._synced_index < next_index,
+        )
+
+    def finish_checkpoint(self, run: "CheckpointRun") -> None:
+        """Take note that a checkpoint has run."""
+        next_index = run.segment.first_index + run.rows
+        self._checkpointed_index = EntryIndex(next_index)
+        self._synced_index = EntryIndex(max(self._synced_index, next_index))
+
+    # Reading.
+
+    def read(self, offset: int, *, end_offset: int, bytes_max: int) -> FileRange | None:
+        """Return batches from the one that holds `offset`, at most up to `end_offset`.
+
+        None is a normal answer: there is nothing to read yet. At least one whole batch is
+        returned otherwise, whatever its size.
+        """
+        for segment in self._segments_from(offset):
+            found = segment.range_from(offset=offset, end_offset=end_offset, bytes_max=bytes_max)
+            if found is not None:
+                return found
+        return None
+
+    def _segments_from(self, offset: int) -> Iterator[Segment]:
+        """Yield the segment that holds `offset` and those after it.
+
+        The next one matters when compaction has emptied the rest of a segment.
+        """
+        number = bisect_right(self.segments, offset, key=_first_offset) - 1
+        yield from self.segments[max(number, 0) :]
+
+    def find_time(self, timestamp: int, *, end_offset: int) -> Record | None:
+        """Return the first record at or after `timestamp`, in log order."""
+        for segment in self.segments:
+            if segment.table.max_timestamp < timestamp:
+                continue
+            for number in range(segment.table.number_of_time(timestamp), segment.table.count):
+                row = segment.table.row(number)
+                if row.kind != EntryKind.RECORDS or row.size == 0:
+                    continue
+                for record in self._records(segment, row):
+                    if record.offset >= end_offset:
+                        return None
+                    if record.timestamp >= timestamp:
+                        return record
+        return None
+
+    def find_newest(self, *, end_offset: int) -> Record | None:
+        """Return the record with the largest timestamp; the first one when several share it."""
+        segments = [segment for segment in self.segments if segment.first_offset < end_offset]
+        if not segments:
+            return None
+        newest = max(segment.table.max_timestamp for segment in segments)
+        return self.find_time(newest, end_offset=end_offset) if newest >= 0 else None
+
+    def _records(self, segment: Segment, row: Row) -> Iterator[Record]:
+        batch = segment.files.log.read_at(row.log_position, row.size)
+        if len(batch) < row.size or not checksum_matches(batch):
+            segment.damage.append((row.log_position, row.log_end))
+            raise Corruption(
+                f"the batch at offset {row.first_offset} of {self.directory} fails its checksum"
+            )
+        return decode_records(batch)
+
+    def term_at(self, index: int) -> Term:
+        """Return the term of an entry, or of the one before the first that is kept."""
+        segment = self._segment_of(index)
+        if index < segment.first_index:
+            assert index == segment.first_index - 1, "older entries are gone"
+            return Term(segment.table.header.previous_term)
+        return Term(segment.table.row(index - segment.first_index).term)
+
+    def row_at(self, index: int) -> Row:
+        """Return the row of an entry."""
+        segment = self._segment_of(index)
+        return segment.table.row(index - segment.first_index)
+
+    def end_offset_of_term(self, term: int) -> tuple[Term, Offset] | None:
+        """Return the largest term up to `term` and the offset after its last record."""
+        for segment in reversed(self.segments):
+            table = segment.table
+            number = bisect_right(range(table.count), term, key=lambda n: table.row(n).term)
+            if number:
+                row = table.row(number - 1)
+                return Term(row.term), Offset(row.next_offset)
+        return None
+
+    def state_entries(self, start: int) -> Iterator[StateEntry]:
+        """Yield the state entries from index `start` on; raise `Corruption` on a damaged one."""
+        for row, segment, index in self.rows(start):
+            if row.kind == EntryKind.STATE:
+                data = segment.files.state.read_at(row.state_position, row.size)
+                entry = read_state_entry(data)
+                if entry is None or entry.index != index:
+                    raise Corruption(f"state entry {index} of {self.directory} is damaged")
+                yield entry
+
+    def batches(self, start: int) -> Iterator[bytes]:
+        """Yield the record batches from index `start` on, unchecked."""
+        for row, segment, _ in self.rows(start):
+            if row.kind == EntryKind.RECORDS and row.size:
+                yield segment.files.log.read_at(row.log_position, row.size)
+
+    def rows(self, start: int) -> Iterator[tuple[Row, Segment, int]]:
+        """Yield row, segment and index of every entry from `start` on."""
+        for segment in self.segments:
+            for number in range(max(0, start - segment.first_index), segment.table.count):
+                yield segment.table.row(number), segment, segment.first_index + number
+
+    def _segment_of(self, index: int) -> Segment:
+        number = bisect_right(self.segments, index, key=_first_index) - 1
+        return self.segments[max(number, 0)]
+
+    # Giving up entries.
+
+    def truncate(self, index: int) -> None:
+        """Remove all entries from `index` on, durably, before others take their place.
+
+        Entries that were replaced must not come back after a crash, so the cut is synced before
+        anything is appended, and the checkpoint is withdrawn before the cut.
+        """
+        assert self._open_flush is None
+        assert self._running_flush is None
+        self._checkpoint.withdraw()
+        while len(self.segments) > 1 and self.segments[-1].first_index >= index:
+            self.segments.pop().remove_files()
+        self._disk.sync_directory(self.directory)
+        segment = self.segments[-1]
+        rows = max(0, index - segment.first_index)
+        table = IndexTable.growing(segment.table.header, segment.files.index.view(), rows)
+        reopened = Segment(self._disk, self.directory, table)
+        files = reopened.files
+        files.log.truncate(reopened.log_bytes)
+        files.state.truncate(reopened.state_bytes)
+        files.index.truncate(HEADER_BYTES + rows * ROW_BYTES)
+        files.sync()
+        self.segments[-1] = reopened
+        self.written_index = reopened_end = self.next_index
+        self._synced_index = self._checkpointed_index = reopened_end
+
+    def seal_if_due(self, now_ms: int) -> bool:
+        """Begin a new segment when the active one is old, so that retention can take it.
+
+        Runs file operations; must not run beside a flush.
+        """
+        assert self._open_flush is None
+        assert self._running_flush is None
+        if not self.segments or not self._is_full(self.segments[-1], 0, now_ms):
+            return False
+        flush = self._begin_flush(0, now_ms)
+        self._running_flush = flush
+        flush.run()
+        self.finish(flush)
+        return True
+
+    def expired(self, *, now_ms: int, deletable_index: int) -> list[Segment]:
+        """Return the oldest segments that retention gives up; never the active one.
+
+        Entries from `deletable_index` on are still needed to rebuild state.
+        """
+        settings = self.settings
+        found: list[Segment] = []
+        if not settings.deletes:
+            return found
+        excess = self.size_bytes - settings.retention_bytes if settings.retention_bytes >= 0 else 0
+        for segment in self.segments[:-1]:
+            newest_ms = segment.table.max_timestamp
+            is_old = 0 <= settings.retention_ms < now_ms - newest_ms
+            is_excess = settings.retention_bytes >= 0 and excess >= segment.size_bytes
+            if not (is_old or is_excess) or segment.next_index > deletable_index:
+                break
+            excess -= segment.size_bytes
+            found.append(segment)
+        return found
+
+    def below(self, offset: int, *, deletable_index: int) -> list[Segment]:
+        """Return the oldest segments whose records all lie below `offset`."""
+        found = []
+        for segment in self.segments[:-1]:
+            if segment.table.next_offset > offset or segment.next_index > deletable_index:
+                break
+            found.append(segment)
+        return found
+
+    def forget(self, segments: list[Segment]) -> None:
+        """Take the oldest segments out of the log; their files are still to be removed."""
+        for segment in segments:
+            assert segment is self.segments[0], "segments go from the oldest on"
+            self.segments.pop(0)
+
+    def close(self) -> None:
+        """Checkpoint and release the files; no flush may be running."""
+        checkpoint = self.take_checkpoint()
+        if checkpoint is not None:
+            checkpoint.run()
+        self._checkpoint.close()
+        for segment in self.segments:
+            segment.drop_files()
+
+
+def _first_offset(segment: Segment) -> int:
+    return segment.first_offset
+
+
+def _first_index(segment: Segment) -> int:
+    return segment.first_index

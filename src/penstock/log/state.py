@@ -1,0 +1,64 @@
+"""Entries that are not records, as they stand in the .state file.
+
+Each has a header of 32 bytes, little endian, and then its payload:
+
+    size         uint32  bytes of header and payload
+    crc          uint32  CRC-32C of everything that follows
+    index        int64   the entry's place in the log
+    next_offset  int64   the offset of the first record after it
+    term         int32
+    (reserved)   int32
+
+`index` and `next_offset` say between which record entries a state entry stands. Record batches have
+no room for their index; they fill the places that state entries leave free, which is how recovery
+numbers every entry from the payloads alone.
+"""
+
+import struct
+from dataclasses import dataclass
+
+from crc32c import crc32c
+
+from penstock.log.disk import Buffer
+
+_HEADER = struct.Struct("<IIqqii")
+_CHECKED_FROM = 8
+STATE_HEADER_BYTES = _HEADER.size
+
+
+@dataclass(frozen=True, slots=True)
+class StateEntry:
+    """One state change and its place in the log."""
+
+    index: int
+    term: int
+    next_offset: int
+    payload: bytes
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of header and payload."""
+        return STATE_HEADER_BYTES + len(self.payload)
+
+    def pack(self) -> bytes:
+        """Return the entry as it stands in the file."""
+        packed = bytearray(
+            _HEADER.pack(self.size_bytes, 0, self.index, self.next_offset, self.term, 0)
+        )
+        packed += self.payload
+        struct.pack_into("<I", packed, 4, crc32c(memoryview(packed)[_CHECKED_FROM:]))
+        return bytes(packed)
+
+
+def read_state_entry(data: Buffer, position: int = 0) -> StateEntry | None:
+    """Return the entry at `position`, or None when it is not whole or damaged."""
+    if position + STATE_HEADER_BYTES > len(data):
+        return None
+    size, crc, index, next_offset, term, _ = _HEADER.unpack_from(data, position)
+    end = position + size
+    if size < STATE_HEADER_BYTES or end > len(data):
+        return None
+    if crc != crc32c(memoryview(data)[position + _CHECKED_FROM : end]):
+        return None
+    payload = bytes(memoryview(data)[position + STATE_HEADER_BYTES : end])
+    return StateEntry(index, term, next_offset, payload)

@@ -1,0 +1,101 @@
+"""Checking partition directories for people, without changing a byte."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from penstock.errors import Corruption, NotFound
+from penstock.log.disk import Disk, LocalDisk
+from penstock.log.index import HEADER_BYTES, ROW_BYTES, IndexTable, read_index_header, read_row
+from penstock.log.scrub import scrub_segment
+from penstock.log.segment import INDEX_SUFFIX, Segment
+
+
+@dataclass(slots=True)
+class PartitionReport:
+    """What was found in one partition directory."""
+
+    directory: Path
+    segments: int = 0
+    entries: int = 0
+    records: int = 0
+    size_bytes: int = 0
+    first_offset: int = 0
+    next_offset: int = 0
+    # Bytes that follow the last indexed entry: a running node is about to index them, and the
+    # next start of a stopped one decides what becomes of them.
+    tail_bytes: int = 0
+    problems: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class VerifyReport:
+    """The partitions below a directory."""
+
+    partitions: list[PartitionReport]
+
+    @property
+    def problems(self) -> list[str]:
+        """Everything that is wrong, over all partitions."""
+        return [problem for partition in self.partitions for problem in partition.problems]
+
+
+def verify_directory(path: Path) -> VerifyReport:
+    """Read every entry below `path`, a data directory or a part of it, and check it."""
+    if not path.is_dir():
+        raise NotFound(f"{path} is not a directory")
+    directories = sorted({index.parent for index in path.rglob(f"*{INDEX_SUFFIX}")})
+    if not directories:
+        raise NotFound(f"there is no partition below {path}")
+    return VerifyReport([_verify_partition(LocalDisk(), directory) for directory in directories])
+
+
+def _verify_partition(disk: Disk, directory: Path) -> PartitionReport:
+    report = PartitionReport(directory)
+    previous: Segment | None = None
+    for path in sorted(directory.glob(f"*{INDEX_SUFFIX}")):
+        try:
+            segment = _open_segment(disk, path)
+        except (Corruption, OSError) as error:
+            report.problems.append(str(error))
+            continue
+        report.problems.extend(_faults_of(segment, previous))
+        _count(report, segment)
+        if report.segments == 1:
+            report.first_offset = segment.first_offset
+        previous = segment
+    return report
+
+
+def _open_segment(disk: Disk, path: Path) -> Segment:
+    data = disk.open(path).view()
+    header = read_index_header(data, str(path))
+    return Segment(
+        disk,
+        path.parent,
+        IndexTable.mapped(header, data, (len(data) - HEADER_BYTES) // ROW_BYTES),
+    )
+
+
+def _faults_of(segment: Segment, previous: Segment | None) -> Iterator[str]:
+    if previous is not None and previous.next_index != segment.first_index:
+        yield (
+            f"{segment.path(INDEX_SUFFIX)} begins with entry {segment.first_index},"
+            f" the segment before ends before entry {previous.next_index}"
+        )
+    rows = segment.files.index.view()
+    for number in range(segment.table.count):
+        if read_row(rows, number) is None:
+            yield f"row {number} of {segment.path(INDEX_SUFFIX)} is damaged"
+    for damage in scrub_segment(segment, lambda _: None):
+        yield f"{damage.path}, bytes {damage.start} to {damage.end}: {damage.reason}"
+
+
+def _count(report: PartitionReport, segment: Segment) -> None:
+    report.segments += 1
+    report.entries += segment.table.count
+    report.records += segment.table.next_offset - segment.first_offset
+    report.size_bytes += segment.size_bytes
+    report.next_offset = segment.table.next_offset
+    report.tail_bytes += segment.files.log.size() - segment.log_bytes
+    report.tail_bytes += segment.files.state.size() - segment.state_bytes
