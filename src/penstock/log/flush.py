@@ -21,7 +21,7 @@ entries always are, and then the records before them are too.
 
 from penstock.log.disk import Buffer
 from penstock.log.index import HEADER_BYTES, ROW_BYTES
-from penstock.log.segment import Segment
+from penstock.log.segment import Segment, sync_file
 
 
 class Flush:
@@ -106,7 +106,11 @@ class Flush:
         self.last_term = term
 
     def run(self) -> None:
-        """Write and sync; runs in a thread and touches nothing but files."""
+        """Write and sync; runs in a thread and touches nothing but files.
+
+        An `OSError` means that a write failed and the flush can be abandoned; `StorageFailed`
+        means that a sync failed and the log must not be used any more.
+        """
         if self._creates:
             if self._seals is not None:
                 # Recovery scans only the last segment, so this one must be durable, rows included.
@@ -119,6 +123,6 @@ class Flush:
             files.state.write_at(self.state_position, self._state_buffers)
         files.index.write_at(HEADER_BYTES + self.first_row * ROW_BYTES, [b"".join(self._rows)])
         if self._log_buffers and self.is_synced:
-            files.log.sync()
+            sync_file(files.log)
         if self._state_buffers:
-            files.state.sync()
+            sync_file(files.state)

@@ -9,8 +9,7 @@ Entries are appended in memory and written by a `Flush`, one at a time:
 
 One owner calls these; nothing here waits or locks. An entry may be read once its flush is finished.
 An `OSError` from a write can be abandoned: nobody was told of the entries, and the files are cut
-back. An error from a sync cannot: the page cache may have dropped the data and a second sync would
-report success, so the owner must stop using the log.
+back. A failed sync (`StorageFailed`) cannot: the owner must stop using the log.
 """
 
 from bisect import bisect_right
@@ -26,7 +25,7 @@ from penstock.log.disk import Disk
 from penstock.log.flush import Flush
 from penstock.log.index import HEADER_BYTES, ROW_BYTES, EntryKind, IndexHeader, IndexTable, Row
 from penstock.log.recovery import recover
-from penstock.log.segment import FileRange, Segment, new_segment
+from penstock.log.segment import FileRange, Segment, new_segment, sync_file
 from penstock.log.settings import LogSettings
 from penstock.log.state import StateEntry, read_state_entry
 from penstock.record import Record, RecordBatch, decode_records, stamp
@@ -47,8 +46,8 @@ class CheckpointRun:
     def run(self) -> None:
         """Sync the rows, and the records where flushes do not; then note the sizes."""
         if self.syncs_records:
-            self.segment.files.log.sync()
-        self.segment.files.index.sync()
+            sync_file(self.segment.files.log)
+        sync_file(self.segment.files.index)
         self.file.write(
             first_index=self.segment.first_index,
             rows=self.rows,

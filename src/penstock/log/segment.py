@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from penstock.errors import Corruption
+from penstock.errors import Corruption, StorageFailed
 from penstock.log.disk import Disk, DiskFile
 from penstock.log.index import HEADER_BYTES, ROW_BYTES, IndexHeader, IndexTable
 
@@ -54,8 +54,9 @@ class SegmentFiles:
 
     def sync(self) -> None:
         """Make all three durable."""
-        for file in (self.log, self.state, self.index):
-            file.sync()
+        sync_file(self.log)
+        sync_file(self.state)
+        sync_file(self.index)
 
 
 class Segment:
@@ -131,7 +132,7 @@ class Segment:
         state = self._disk.create(self.path(STATE_SUFFIX))
         index = self._disk.create(self.path(INDEX_SUFFIX))
         index.write_at(0, [self.table.header.pack()])
-        index.sync()
+        sync_file(index)
         self._disk.sync_directory(self.directory)
         self._files = SegmentFiles(log, state, index)
 
@@ -194,6 +195,18 @@ class Segment:
             if start < damaged_start < end:
                 end = damaged_start
         return end
+
+
+def sync_file(file: DiskFile) -> None:
+    """Sync a file, or raise `StorageFailed`: unlike a failed write, this cannot be taken back.
+
+    After a failed sync the page cache may have dropped the data, and a second sync would report
+    success.
+    """
+    try:
+        file.sync()
+    except OSError as error:
+        raise StorageFailed(f"the disk failed to sync: {error.strerror or error}") from error
 
 
 def segment_path(directory: Path, first_index: int, suffix: str) -> Path:
