@@ -286,7 +286,7 @@ class PartitionLog:
         number = bisect_right(self.segments, offset, key=_first_offset) - 1
         yield from self.segments[max(number, 0) :]
 
-    def find_time(self, timestamp: int, *, end_offset: int) -> Record | None:
+    def find_time(self, timestamp: int, *, end_offset: int, start_offset: int = 0) -> Record | None:
         """Return the first record at or after `timestamp`, in log order."""
         for segment in self.segments:
             if segment.table.max_timestamp < timestamp:
@@ -295,10 +295,12 @@ class PartitionLog:
                 row = segment.table.row(number)
                 if row.kind != EntryKind.RECORDS or row.size == 0:
                     continue
+                if row.next_offset <= start_offset:
+                    continue
                 for record in self._records(segment, row):
                     if record.offset >= end_offset:
                         return None
-                    if record.timestamp >= timestamp:
+                    if record.timestamp >= timestamp and record.offset >= start_offset:
                         return record
         return None
 
