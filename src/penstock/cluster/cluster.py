@@ -1,0 +1,224 @@
+"""All logs of this node: the metadata, the consumer groups and the partitions of topics."""
+
+import asyncio
+import logging
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from penstock.cluster.directories import Directories
+from penstock.cluster.machine import Machine
+from penstock.cluster.metadata import (
+    AddPartitions,
+    AllocateProducerIds,
+    ChangeSettings,
+    ClusterMetadata,
+    Command,
+    CreateTopic,
+    DeleteTopic,
+    Topic,
+    encode_command,
+)
+from penstock.cluster.partition import Partition
+from penstock.cluster.replicated_log import ReplicatedLog, Workplace
+from penstock.cluster.topic_settings import TopicSettings, resolve_settings
+from penstock.config import NodeOptions
+from penstock.errors import PenstockError, TopicNotFound, Unavailable
+from penstock.ids import ProducerId, TopicPartition
+from penstock.log import LogSettings, PartitionLog
+
+logger = logging.getLogger(__name__)
+
+# State logs hold no records worth keeping: a segment goes once a snapshot covers it.
+_STATE_LOG_SETTINGS = LogSettings(segment_bytes=16 * 1024 * 1024, retention_ms=0)
+_PRODUCER_ID_BLOCK = 1_000
+
+
+class Cluster:
+    """Opens, finds and closes the logs of this node, and carries out changes of the metadata."""
+
+    def __init__(
+        self,
+        options: NodeOptions,
+        workplace: Workplace,
+        group_machine: Callable[[int], Machine],
+    ) -> None:
+        """Open everything on disk. Runs in a thread, before the node serves anybody."""
+        self._options = options
+        self._workplace = workplace
+        self._directories = Directories(options.data_dir, workplace.disk)
+        self.metadata = ClusterMetadata()
+        self._metadata_log = self._open_state_log(
+            "metadata", self._directories.metadata, self.metadata
+        )
+        self.group_logs = [
+            self._open_state_log(
+                f"groups-{shard}", self._directories.group_shard(shard), group_machine(shard)
+            )
+            for shard in range(options.group_shards)
+        ]
+        self._partitions: dict[TopicPartition, Partition] = {}
+        self._settings: dict[str, TopicSettings] = {}
+        self.failures: dict[TopicPartition, PenstockError] = {}
+        self._producer_ids: list[int] = []
+        self._producer_id_refill = asyncio.Lock()
+        self._directories.discard_leftovers(self._is_current, self.metadata.was_deleted)
+        self._directories.empty_deleted()
+        for topic in self.metadata.topics.values():
+            self._install(topic, self._open_partitions(topic, 0))
+
+    def _open_state_log(self, name: str, directory: Path, machine: Machine) -> ReplicatedLog:
+        log = PartitionLog(self._workplace.disk, directory, _STATE_LOG_SETTINGS)
+        return ReplicatedLog(name, log, machine, self._workplace)
+
+    def _is_current(self, topic_id: uuid.UUID) -> bool:
+        return any(topic.topic_id == topic_id for topic in self.metadata.topics.values())
+
+    # Finding.
+
+    def partition(self, place: TopicPartition) -> Partition:
+        """Return a partition, or raise why it cannot be used."""
+        partition = self._partitions.get(place)
+        if partition is not None:
+            return partition
+        failure = self.failures.get(place)
+        if failure is not None:
+            raise failure
+        topic = self.metadata.topics.get(place.topic)
+        if topic is not None and 0 <= place.partition < topic.partitions:
+            raise Unavailable(f"{place} is being opened")
+        raise TopicNotFound(f"there is no partition {place.partition} of topic {place.topic!r}")
+
+    def settings(self, topic: str) -> TopicSettings:
+        """Return the resolved settings of a topic."""
+        settings = self._settings.get(topic)
+        if settings is None:
+            raise TopicNotFound(f"there is no topic {topic!r}")
+        return settings
+
+    @property
+    def partitions(self) -> list[Partition]:
+        """All partitions that are open on this node."""
+        return list(self._partitions.values())
+
+    def logs(self) -> Iterator[ReplicatedLog]:
+        """All logs that are open on this node."""
+        yield self._metadata_log
+        yield from self.group_logs
+        for partition in self.partitions:
+            yield partition.log
+
+    # Changing.
+
+    async def create_topic(self, name: str, partitions: int, settings: dict[str, str]) -> Topic:
+        """Create a topic and open its partitions."""
+        command = CreateTopic(name, uuid.uuid4(), partitions, settings)
+        topic = await self._change(command)
+        await self._open_new_partitions(topic, 0)
+        return topic
+
+    async def add_partitions(self, topic: Topic, partitions: int) -> Topic:
+        """Let a topic grow."""
+        grown = await self._change(AddPartitions(topic.topic_id, partitions))
+        await self._open_new_partitions(grown, topic.partitions)
+        return grown
+
+    async def change_settings(
+        self, topic: Topic, changed: dict[str, str], removed: list[str]
+    ) -> Topic:
+        """Change settings of a topic; running partitions follow at once."""
+        changed_topic = await self._change(ChangeSettings(topic.topic_id, changed, removed))
+        self._install(changed_topic, [])
+        return changed_topic
+
+    async def delete_topic(self, topic: Topic) -> None:
+        """Remove a topic. Its files are out of sight when this returns, and removed soon after."""
+        await self._change(DeleteTopic(topic.topic_id))
+        self._settings.pop(topic.name, None)
+        for number in range(topic.partitions):
+            place = TopicPartition(topic.name, number)
+            self.failures.pop(place, None)
+            partition = self._partitions.pop(place, None)
+            if partition is not None:
+                await partition.log.close()
+        await self._in_thread(lambda: self._directories.discard_topic(topic.name, topic.topic_id))
+        await self._in_thread(self._directories.empty_deleted)
+
+    async def new_producer_id(self) -> ProducerId:
+        """Return an id that no producer ever had; ids are reserved in blocks."""
+        async with self._producer_id_refill:
+            if not self._producer_ids:
+                first = await self._metadata_log.propose_state(
+                    encode_command(AllocateProducerIds(_PRODUCER_ID_BLOCK))
+                )
+                self._producer_ids = list(range(first + _PRODUCER_ID_BLOCK - 1, first - 1, -1))
+            return ProducerId(self._producer_ids.pop())
+
+    async def _change(self, command: Command) -> Topic:
+        topic = await self._metadata_log.propose_state(encode_command(command))
+        assert isinstance(topic, Topic)
+        return topic
+
+    async def _in_thread(self, work: Callable[[], None]) -> None:
+        await self._workplace.loop.run_in_executor(self._workplace.executor, work)
+
+    # Opening.
+
+    async def _open_new_partitions(self, topic: Topic, first: int) -> None:
+        opened: list[tuple[TopicPartition, Partition | PenstockError]] = []
+        await self._in_thread(lambda: opened.extend(self._open_partitions(topic, first)))
+        self._install(topic, opened)
+
+    def _open_partitions(
+        self, topic: Topic, first: int
+    ) -> list[tuple[TopicPartition, Partition | PenstockError]]:
+        """Open the files of a topic's partitions from number `first` on. Runs in a thread."""
+        self._directories.claim_topic(topic.name, topic.topic_id)
+        settings = resolve_settings(topic.settings, self._options).log
+        return [
+            (place, self._open_partition(place, settings))
+            for place in (
+                TopicPartition(topic.name, number) for number in range(first, topic.partitions)
+            )
+        ]
+
+    def _open_partition(
+        self, place: TopicPartition, settings: LogSettings
+    ) -> Partition | PenstockError:
+        try:
+            partition = Partition.open(
+                place,
+                self._directories.partition(place.topic, place.partition),
+                settings,
+                producer_expiry_ms=self._options.producer_expiry_ms,
+                workplace=self._workplace,
+            )
+        except PenstockError as failure:
+            # One damaged partition must not keep the others from being served.
+            logger.error("partition is damaged", extra={"log": str(place), "reason": str(failure)})
+            return failure
+        cut_bytes = partition.log.log.cut_bytes
+        if cut_bytes:
+            logger.warning("torn tail cut", extra={"log": str(place), "bytes": cut_bytes})
+        return partition
+
+    def _install(
+        self, topic: Topic, opened: list[tuple[TopicPartition, Partition | PenstockError]]
+    ) -> None:
+        settings = resolve_settings(topic.settings, self._options)
+        self._settings[topic.name] = settings
+        for place, found in opened:
+            if isinstance(found, Partition):
+                self._partitions[place] = found
+            else:
+                self.failures[place] = found
+        for number in range(topic.partitions):
+            partition = self._partitions.get(TopicPartition(topic.name, number))
+            if partition is not None:
+                partition.log.log.settings = settings.log
+
+    async def close(self) -> None:
+        """Close all logs: topics first, the metadata last."""
+        await asyncio.gather(*(partition.log.close() for partition in self.partitions))
+        for log in (*self.group_logs, self._metadata_log):
+            await log.close()

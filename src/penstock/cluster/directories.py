@@ -1,0 +1,133 @@
+"""Where a node keeps what, and who may use it.
+
+LOCK                          held by the running process
+metadata/                     the cluster's metadata log
+groups/<shard>/               consumer groups and their offsets
+topics/<topic>/id             the topic's id, so that leftovers of an older topic are noticed
+topics/<topic>/<partition>/   the partition's log
+deleted/<topic id>/           on its way out
+"""
+
+import fcntl
+import logging
+import os
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+
+from penstock.errors import Corruption, DataDirectoryInUse
+from penstock.log import Disk
+
+logger = logging.getLogger(__name__)
+
+_ID_FILE = "id"
+
+
+class DirectoryLock:
+    """Keeps other processes out of a data directory; the system frees it with the process."""
+
+    def __init__(self, data_dir: Path) -> None:
+        path = data_dir / "LOCK"
+        self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            holder = os.read(self._fd, 32).decode(errors="replace").strip() or "unknown"
+            os.close(self._fd)
+            raise DataDirectoryInUse(
+                f"{data_dir} is in use by another penstock process (pid {holder});"
+                " stop that one or choose another --data-dir"
+            ) from error
+        os.ftruncate(self._fd, 0)
+        os.write(self._fd, str(os.getpid()).encode())
+
+    def release(self) -> None:
+        """Let others in."""
+        os.close(self._fd)
+
+
+class Directories:
+    """The layout of one node's data."""
+
+    def __init__(self, data_dir: Path, disk: Disk) -> None:
+        self._data_dir = data_dir
+        self._disk = disk
+        for path in (self._topics, self._deleted):
+            disk.make_directory(path)
+
+    @property
+    def metadata(self) -> Path:
+        """The metadata log."""
+        return self._data_dir / "metadata"
+
+    @property
+    def _topics(self) -> Path:
+        return self._data_dir / "topics"
+
+    @property
+    def _deleted(self) -> Path:
+        return self._data_dir / "deleted"
+
+    def group_shard(self, shard: int) -> Path:
+        """The log of one shard of the consumer groups."""
+        return self._data_dir / "groups" / str(shard)
+
+    def partition(self, topic: str, partition: int) -> Path:
+        """The log of one partition."""
+        return self._topics / topic / str(partition)
+
+    def claim_topic(self, name: str, topic_id: uuid.UUID) -> None:
+        """Make the topic's directory its own; leftovers of an older topic are moved away.
+
+        A crash before the id is durable leaves a directory without records, because partitions
+        are opened only after this returns.
+        """
+        directory = self._topics / name
+        found = self._id_in(directory)
+        if found == topic_id:
+            return
+        if found is not None:
+            self.discard_topic(name, found)
+        self._disk.make_directory(directory)
+        file = self._disk.create(directory / _ID_FILE)
+        file.write_at(0, [str(topic_id).encode()])
+        file.sync()
+        self._disk.sync_directory(directory)
+
+    def discard_topic(self, name: str, topic_id: uuid.UUID) -> None:
+        """Take a topic's files out of sight in one step; `empty_deleted` removes them."""
+        directory = self._topics / name
+        if not self._disk.exists(directory):
+            return
+        self._disk.rename(directory, self._deleted / str(topic_id))
+        self._disk.sync_directory(self._topics)
+
+    def discard_leftovers(
+        self, is_current: Callable[[uuid.UUID], bool], was_deleted: Callable[[uuid.UUID], bool]
+    ) -> None:
+        """Move deleted topics away; a directory that nobody can explain is kept and reported."""
+        for name in self._disk.names(self._topics):
+            topic_id = self._id_in(self._topics / name)
+            if topic_id is not None and is_current(topic_id):
+                continue
+            if topic_id is not None and was_deleted(topic_id):
+                self.discard_topic(name, topic_id)
+            else:
+                logger.warning(
+                    "directory belongs to no topic", extra={"path": str(self._topics / name)}
+                )
+
+    def empty_deleted(self) -> None:
+        """Remove the files of deleted topics."""
+        for name in self._disk.names(self._deleted):
+            self._disk.remove_tree(self._deleted / name)
+
+    def _id_in(self, directory: Path) -> uuid.UUID | None:
+        path = directory / _ID_FILE
+        if not self._disk.exists(path):
+            return None
+        text = self._disk.open(path).read_at(0, 64).decode(errors="replace")
+        try:
+            return uuid.UUID(text)
+        except ValueError as error:
+            raise Corruption(f"{path} should hold a topic id, it holds {text!r}") from error

@@ -1,0 +1,197 @@
+"""Work that nobody asks for: checkpoints, snapshots, retention, compaction, scrubbing, disk space.
+
+Everything here runs beside the traffic, one log at a time, and gives way to it.
+"""
+
+import asyncio
+import logging
+import time
+
+from penstock.cluster.cluster import Cluster
+from penstock.cluster.replicated_log import ReplicatedLog, Workplace
+from penstock.config import NodeOptions
+from penstock.errors import Corruption, DiskFull, PenstockError
+from penstock.log import (
+    Damage,
+    Segment,
+    plan_compaction,
+    scrub_segment,
+)
+
+logger = logging.getLogger(__name__)
+
+_DISK_CHECK_INTERVAL_S = 1.0
+# The scrub reads at most this much per second, to leave the disk to others.
+_SCRUB_BYTES_PER_S = 32 * 1024 * 1024
+
+
+class DiskSpace:
+    """Knows whether there is room for new records."""
+
+    def __init__(self, options: NodeOptions, workplace: Workplace) -> None:
+        self._directory = options.data_dir
+        self._free_bytes_min = options.disk_free_bytes_min
+        self._disk = workplace.disk
+        self.free_bytes = 0
+        self.is_low = False
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Look at the disk."""
+        self.free_bytes = self._disk.free_bytes(self._directory)
+        is_low = self.free_bytes < self._free_bytes_min
+        if is_low != self.is_low:
+            message = "disk is nearly full, publishes are refused" if is_low else "disk has room"
+            logger.warning(message, extra={"free_bytes": self.free_bytes})
+        self.is_low = is_low
+
+    def check(self) -> None:
+        """Raise `DiskFull` when new records must be refused."""
+        if self.is_low:
+            raise DiskFull(
+                f"{self.free_bytes} bytes of disk are free, fewer than the"
+                f" {self._free_bytes_min} that are kept; publishes are refused until there is room"
+            )
+
+
+class Housekeeper:
+    """Looks after all logs of a node until it is cancelled."""
+
+    def __init__(
+        self, cluster: Cluster, space: DiskSpace, options: NodeOptions, workplace: Workplace
+    ) -> None:
+        self._cluster = cluster
+        self._space = space
+        self._options = options
+        self._workplace = workplace
+
+    async def run(self) -> None:
+        """Run all rounds side by side."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._watch_disk())
+            tasks.create_task(self._checkpoint_rounds())
+            tasks.create_task(self._retention_rounds())
+            if self._options.scrub_interval_ms > 0:
+                tasks.create_task(self._scrub_rounds())
+
+    async def _watch_disk(self) -> None:
+        while True:
+            self._space.refresh()
+            await asyncio.sleep(_DISK_CHECK_INTERVAL_S)
+
+    async def _checkpoint_rounds(self) -> None:
+        while True:
+            await asyncio.sleep(self._options.checkpoint_interval_ms / 1000)
+            for log in list(self._cluster.logs()):
+                if log.failure is None:
+                    await self._checkpoint(log)
+
+    async def _checkpoint(self, log: ReplicatedLog) -> None:
+        if log.needs_snapshot:
+            await log.save_snapshot()
+        run = log.log.take_checkpoint()
+        if run is None:
+            return
+        try:
+            await self._workplace.loop.run_in_executor(self._workplace.executor, run.run)
+        except PenstockError as failure:
+            log.fail(failure)
+        except OSError as failure:
+            # Without a checkpoint the next start scans more; nothing is lost.
+            logger.warning("checkpoint failed", extra={"log": log.name, "reason": str(failure)})
+        else:
+            log.log.finish_checkpoint(run)
+
+    async def _retention_rounds(self) -> None:
+        while True:
+            await asyncio.sleep(self._options.housekeeping_interval_ms / 1000)
+            await self.tidy()
+
+    async def tidy(self) -> None:
+        """Apply retention and compaction to every log once."""
+        for log in list(self._cluster.logs()):
+            if log.failure is not None:
+                continue
+            try:
+                await self._tidy_log(log)
+            except (OSError, PenstockError) as failure:
+                logger.error("retention failed", extra={"log": log.name, "reason": str(failure)})
+
+    async def _tidy_log(self, log: ReplicatedLog) -> None:
+        now_ms = self._workplace.clock.now_ms()
+        await log.run_exclusive(lambda: log.log.seal_if_due(now_ms))
+        if len(log.log.segments) < 2:
+            return
+        await log.save_snapshot()
+        expired = log.log.expired(now_ms=now_ms, deletable_index=log.snapshot_index)
+        unwanted = log.log.below(log.machine.start_offset, deletable_index=log.snapshot_index)
+        removable = max(expired, unwanted, key=len)
+        if removable:
+            await self._remove(log, removable)
+        if log.log.settings.compacts:
+            await self._compact(log, now_ms)
+
+    async def _remove(self, log: ReplicatedLog, segments: list[Segment]) -> None:
+        log.log.forget(segments)
+        for segment in segments:
+            await self._workplace.loop.run_in_executor(
+                self._workplace.executor, segment.remove_files
+            )
+        logger.info(
+            "segments deleted",
+            extra={
+                "log": log.name,
+                "segments": len(segments),
+                "first_offset": log.log.first_offset,
+            },
+        )
+
+    async def _compact(self, log: ReplicatedLog, now_ms: int) -> None:
+        compaction = plan_compaction(log.log.segments, log.log.settings, now_ms)
+        if compaction is None:
+            return
+        swapped = await self._workplace.loop.run_in_executor(
+            self._workplace.executor, compaction.run, self._workplace.disk
+        )
+        for old, new in swapped:
+            log.log.segments[log.log.segments.index(old)] = new
+        logger.info(
+            "log compacted",
+            extra={
+                "log": log.name,
+                "segments": len(swapped),
+                "bytes_before": sum(old.log_bytes for old, _ in swapped),
+                "bytes_after": sum(new.log_bytes for _, new in swapped),
+            },
+        )
+
+    async def _scrub_rounds(self) -> None:
+        while True:
+            await asyncio.sleep(self._options.scrub_interval_ms / 1000)
+            for log in list(self._cluster.logs()):
+                for segment in list(log.log.segments):
+                    await self.scrub(log, segment)
+
+    async def scrub(self, log: ReplicatedLog, segment: Segment) -> list[Damage]:
+        """Check all bytes of a segment; what is damaged is reported and never served again."""
+        try:
+            damages = await self._workplace.loop.run_in_executor(
+                self._workplace.executor, lambda: list(scrub_segment(segment, _pace))
+            )
+        except FileNotFoundError:
+            # Retention has removed the segment meanwhile.
+            return []
+        for damage in damages:
+            logger.error(
+                "damage found",
+                extra={"log": log.name, "path": damage.path, "offset": damage.offset},
+            )
+            if damage.is_log:
+                segment.damage.append((damage.start, damage.end))
+            else:
+                log.fail(Corruption(f"{damage.path} is damaged: {damage.reason}"))
+        return damages
+
+
+def _pace(size_bytes: int) -> None:
+    time.sleep(size_bytes / _SCRUB_BYTES_PER_S)

@@ -1,0 +1,33 @@
+"""What a log is a log of: the state that its committed entries build."""
+
+from typing import Any, Protocol
+
+from penstock.ids import EntryIndex, Offset
+from penstock.log import StateEntry
+from penstock.record import BatchHeader
+
+
+class Machine(Protocol):
+    """State that is rebuilt by applying committed entries in order.
+
+    The same entries give the same state on every node and after every restart.
+    """
+
+    @property
+    def start_offset(self) -> Offset:
+        """Records below are not wanted any more."""
+
+    def apply_records(self, header: BatchHeader, offset: Offset) -> None:
+        """Take note of a committed batch of records."""
+
+    def apply_state(self, entry: StateEntry) -> Any:
+        """Apply a committed state entry; the result goes to the one who proposed it.
+
+        A `PenstockError` may be raised, always under the same conditions; it goes there too.
+        """
+
+    def snapshot(self) -> bytes:
+        """Return the whole state."""
+
+    def restore(self, payload: bytes, index: EntryIndex) -> None:
+        """Replace the state by that of a snapshot."""

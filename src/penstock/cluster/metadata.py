@@ -1,0 +1,247 @@
+"""What the cluster knows about itself: its topics, their settings, and producer ids.
+
+Commands are entries of the metadata log. Applying one either changes the state or raises, always
+under the same conditions, so that every node comes to the same state and the proposer learns the
+outcome.
+"""
+
+import re
+import uuid
+from collections.abc import Mapping
+
+import msgspec
+
+from penstock.cluster.topic_settings import check_settings
+from penstock.errors import (
+    InvalidPartitionCount,
+    InvalidTopicName,
+    TopicExists,
+    TopicNotFound,
+)
+from penstock.ids import EntryIndex, Offset
+from penstock.log import StateEntry
+from penstock.record import BatchHeader
+
+PARTITIONS_MAX = 10_000
+# Deleted topics are remembered so that a node which was away can tell their leftovers from data
+# whose metadata was lost, which is never removed.
+_DELETED_KEPT = 10_000
+_NAME_BYTES_MAX = 249
+_NAME = re.compile(r"[a-zA-Z0-9._-]+")
+
+
+class CreateTopic(msgspec.Struct, frozen=True, tag="create_topic"):
+    """Add a topic."""
+
+    name: str
+    topic_id: uuid.UUID
+    partitions: int
+    settings: dict[str, str]
+
+
+class DeleteTopic(msgspec.Struct, frozen=True, tag="delete_topic"):
+    """Remove a topic and its records."""
+
+    topic_id: uuid.UUID
+
+
+class AddPartitions(msgspec.Struct, frozen=True, tag="add_partitions"):
+    """Let a topic grow to `partitions`."""
+
+    topic_id: uuid.UUID
+    partitions: int
+
+
+class ChangeSettings(msgspec.Struct, frozen=True, tag="change_settings"):
+    """Set some settings and return others to their default."""
+
+    topic_id: uuid.UUID
+    changed: dict[str, str]
+    removed: list[str]
+
+
+class AllocateProducerIds(msgspec.Struct, frozen=True, tag="allocate_producer_ids"):
+    """Reserve a block of producer ids, so that none is ever given twice."""
+
+    count: int
+
+
+Command = CreateTopic | DeleteTopic | AddPartitions | ChangeSettings | AllocateProducerIds
+
+
+class Topic(msgspec.Struct, frozen=True):
+    """One topic."""
+
+    name: str
+    topic_id: uuid.UUID
+    partitions: int
+    settings: dict[str, str]
+
+
+class _Snapshot(msgspec.Struct, frozen=True):
+    topics: list[Topic]
+    deleted: list[uuid.UUID]
+    next_producer_id: int
+
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode_command = msgspec.msgpack.Decoder(Command).decode
+_decode_snapshot = msgspec.msgpack.Decoder(_Snapshot).decode
+
+
+class ClusterMetadata:
+    """The machine of the metadata log. `version` changes whenever a topic does."""
+
+    def __init__(self) -> None:
+        self.version = 0
+        self._topics: dict[str, Topic] = {}
+        self._names: dict[uuid.UUID, str] = {}
+        self._deleted: dict[uuid.UUID, None] = {}
+        self._next_producer_id = 1
+
+    @property
+    def topics(self) -> Mapping[str, Topic]:
+        """All topics by name."""
+        return self._topics
+
+    def topic(self, name: str) -> Topic:
+        """Return a topic or raise `TopicNotFound`."""
+        topic = self._topics.get(name)
+        if topic is None:
+            raise TopicNotFound(f"there is no topic {name!r}")
+        return topic
+
+    def topic_by_id(self, topic_id: uuid.UUID) -> Topic:
+        """Return a topic or raise `TopicNotFound`."""
+        name = self._names.get(topic_id)
+        if name is None:
+            raise TopicNotFound(f"there is no topic with id {topic_id}")
+        return self._topics[name]
+
+    @property
+    def start_offset(self) -> Offset:
+        """The metadata log holds no records."""
+        return Offset(0)
+
+    def was_deleted(self, topic_id: uuid.UUID) -> bool:
+        """True when a topic of that id once existed and was deleted."""
+        return topic_id in self._deleted
+
+    def apply_records(self, header: BatchHeader, offset: Offset) -> None:
+        """The metadata log holds no records."""
+        raise AssertionError(f"records at offset {offset} in the metadata log: {header}")
+
+    def apply_state(self, entry: StateEntry) -> Topic | int:
+        """Apply a command and return the topic that it concerns, or the first producer id."""
+        command: Command = _decode_command(entry.payload)
+        match command:
+            case CreateTopic():
+                return self._create(command)
+            case DeleteTopic(topic_id):
+                return self._delete(topic_id)
+            case AddPartitions(topic_id, partitions):
+                return self._grow(topic_id, partitions)
+            case ChangeSettings():
+                return self._change(command)
+            case AllocateProducerIds(count):
+                first = self._next_producer_id
+                self._next_producer_id += count
+                return first
+
+    def _create(self, command: CreateTopic) -> Topic:
+        check_new_topic(command.name, command.partitions, command.settings, self._topics)
+        topic = Topic(command.name, command.topic_id, command.partitions, command.settings)
+        self._names[topic.topic_id] = topic.name
+        return self._store(topic)
+
+    def _delete(self, topic_id: uuid.UUID) -> Topic:
+        topic = self.topic_by_id(topic_id)
+        del self._topics[topic.name]
+        del self._names[topic_id]
+        self._deleted[topic_id] = None
+        if len(self._deleted) > _DELETED_KEPT:
+            del self._deleted[next(iter(self._deleted))]
+        self.version += 1
+        return topic
+
+    def _grow(self, topic_id: uuid.UUID, partitions: int) -> Topic:
+        topic = self.topic_by_id(topic_id)
+        check_growth(topic, partitions)
+        return self._store(msgspec.structs.replace(topic, partitions=partitions))
+
+    def _change(self, command: ChangeSettings) -> Topic:
+        topic = self.topic_by_id(command.topic_id)
+        check_settings(command.changed)
+        settings = {**topic.settings, **command.changed}
+        for name in command.removed:
+            settings.pop(name, None)
+        return self._store(msgspec.structs.replace(topic, settings=settings))
+
+    def _store(self, topic: Topic) -> Topic:
+        self._topics[topic.name] = topic
+        self.version += 1
+        return topic
+
+    def snapshot(self) -> bytes:
+        """Return the whole state."""
+        return _encode(
+            _Snapshot(list(self._topics.values()), list(self._deleted), self._next_producer_id)
+        )
+
+    def restore(self, payload: bytes, index: EntryIndex) -> None:
+        """Replace the state by that of a snapshot."""
+        snapshot = _decode_snapshot(payload)
+        self._topics = {topic.name: topic for topic in snapshot.topics}
+        self._names = {topic.topic_id: topic.name for topic in snapshot.topics}
+        self._deleted = dict.fromkeys(snapshot.deleted)
+        self._next_producer_id = snapshot.next_producer_id
+        self.version = index
+
+
+def encode_command(command: Command) -> bytes:
+    """Return the state entry of a command."""
+    return _encode(command)
+
+
+def check_new_topic(
+    name: str, partitions: int, settings: Mapping[str, str], existing: Mapping[str, Topic]
+) -> None:
+    """Raise when a topic cannot be created like this."""
+    check_topic_name(name)
+    if name in existing:
+        raise TopicExists(f"topic {name!r} exists already")
+    # A name in the style of a.b and one like a_b would share their name in metrics.
+    alike = name.replace(".", "_")
+    for other in existing:
+        if other.replace(".", "_") == alike:
+            raise InvalidTopicName(
+                f"topic name {name!r} differs from {other!r} only in '.' and '_'"
+            )
+    if not 1 <= partitions <= PARTITIONS_MAX:
+        raise InvalidPartitionCount(
+            f"a topic has between 1 and {PARTITIONS_MAX} partitions, not {partitions}"
+        )
+    check_settings(settings)
+
+
+def check_growth(topic: Topic, partitions: int) -> None:
+    """Raise when a topic cannot grow to that number of partitions."""
+    if not topic.partitions < partitions <= PARTITIONS_MAX:
+        raise InvalidPartitionCount(
+            f"topic {topic.name!r} has {topic.partitions} partitions and can grow to at most"
+            f" {PARTITIONS_MAX}; {partitions} was asked for"
+        )
+
+
+def check_topic_name(name: str) -> None:
+    """Raise `InvalidTopicName` when a name breaks Kafka's rules."""
+    if not name or name in {".", ".."}:
+        raise InvalidTopicName(f"{name!r} cannot be the name of a topic")
+    if len(name) > _NAME_BYTES_MAX:
+        raise InvalidTopicName(
+            f"a topic name has at most {_NAME_BYTES_MAX} characters, this one has {len(name)}"
+        )
+    if _NAME.fullmatch(name) is None:
+        raise InvalidTopicName(
+            f"topic name {name!r} has characters other than letters, digits, '.', '_' and '-'"
+        )
