@@ -1,0 +1,247 @@
+"""Messages as bytes.
+
+All integers are big-endian. A message is a header and a body; where it begins and ends is known
+from the frame around it, and bytes that are missing or left over make it malformed.
+
+    header             kind u8, sender u32, to u32, term u64
+    VoteRequest        last_index u64, last_term u64, flags u8 (1 trial, 2 transfer)
+    VoteResponse       incarnation u64, flags u8 (1 trial, 2 granted)
+    Append             prev_index u64, prev_term u64, commit u64, count u32,
+                       count rows (term u64, kind u8, size u32), count payloads back to back
+    AppendResponse     index u64, hint_index u64, hint_term u64, incarnation u64, refused u8
+    Heartbeat          commit u64, round u64
+    HeartbeatResponse  round u64, index u64, incarnation u64
+    InstallSnapshot    index u64, term u64, membership (see `membership`)
+    TimeoutNow         nothing
+    ReadRequest        context u64
+    ReadResponse       context u64, index u64
+
+Heartbeats of many groups between the same two nodes travel as rows of one frame, each with the
+group's number (u64) before the fields of the message; the same for their answers.
+
+Encoding copies no payload: `encode` gives a list of buffers to be written one after another, and
+the payloads of a decoded append are views of the frame.
+"""
+
+import struct
+from collections.abc import Iterable, Sequence
+from enum import IntEnum
+
+from penstock.errors import InvalidRequest
+from penstock.ids import EntryIndex, NodeId, Term
+from penstock.raft.entries import Entry, EntryKind, Payload, Snapshot
+from penstock.raft.membership import Incarnation, Membership
+from penstock.raft.messages import (
+    Append,
+    AppendResponse,
+    Heartbeat,
+    HeartbeatResponse,
+    InstallSnapshot,
+    Message,
+    ReadRequest,
+    ReadResponse,
+    TimeoutNow,
+    VoteRequest,
+    VoteResponse,
+)
+
+
+class _Kind(IntEnum):
+    VOTE_REQUEST = 1
+    VOTE_RESPONSE = 2
+    APPEND = 3
+    APPEND_RESPONSE = 4
+    HEARTBEAT = 5
+    HEARTBEAT_RESPONSE = 6
+    INSTALL_SNAPSHOT = 7
+    TIMEOUT_NOW = 8
+    READ_REQUEST = 9
+    READ_RESPONSE = 10
+
+
+_HEADER = struct.Struct(">BIIQ")
+_ROW = struct.Struct(">QBI")
+_BODIES = {
+    _Kind.VOTE_REQUEST: struct.Struct(">QQB"),
+    _Kind.VOTE_RESPONSE: struct.Struct(">QB"),
+    _Kind.APPEND: struct.Struct(">QQQI"),
+    _Kind.APPEND_RESPONSE: struct.Struct(">QQQQB"),
+    _Kind.HEARTBEAT: struct.Struct(">QQ"),
+    _Kind.HEARTBEAT_RESPONSE: struct.Struct(">QQQ"),
+    _Kind.INSTALL_SNAPSHOT: struct.Struct(">QQ"),
+    _Kind.TIMEOUT_NOW: struct.Struct(">"),
+    _Kind.READ_REQUEST: struct.Struct(">Q"),
+    _Kind.READ_RESPONSE: struct.Struct(">QQ"),
+}
+_HEARTBEAT_ROW = struct.Struct(">QQQQ")
+_HEARTBEAT_RESPONSE_ROW = struct.Struct(">QQQQQ")
+_PAIR = struct.Struct(">II")
+_KINDS = {kind.value: kind for kind in EntryKind}
+
+
+def encode(message: Message) -> list[Payload]:
+    """The bytes of a message, as buffers to be sent one after another."""
+    if isinstance(message, Append):
+        return _encode_append(message)
+    match message:
+        case AppendResponse(index=index, hint_index=hint_index, hint_term=hint_term):
+            body = (index, hint_index, hint_term, message.incarnation, message.is_refused)
+            return [_pack(_Kind.APPEND_RESPONSE, message, *body)]
+        case Heartbeat(commit=commit, round=number):
+            return [_pack(_Kind.HEARTBEAT, message, commit, number)]
+        case HeartbeatResponse(round=number, index=index, incarnation=incarnation):
+            return [_pack(_Kind.HEARTBEAT_RESPONSE, message, number, index, incarnation)]
+        case VoteRequest(last_index=last_index, last_term=last_term):
+            flags = message.is_trial | message.is_transfer << 1
+            return [_pack(_Kind.VOTE_REQUEST, message, last_index, last_term, flags)]
+        case VoteResponse(incarnation=incarnation):
+            flags = message.is_trial | message.is_granted << 1
+            return [_pack(_Kind.VOTE_RESPONSE, message, incarnation, flags)]
+        case InstallSnapshot(snapshot=snapshot):
+            head = _pack(_Kind.INSTALL_SNAPSHOT, message, snapshot.index, snapshot.term)
+            return [head, snapshot.membership.encode()]
+        case TimeoutNow():
+            return [_pack(_Kind.TIMEOUT_NOW, message)]
+        case ReadRequest(context=context):
+            return [_pack(_Kind.READ_REQUEST, message, context)]
+        case ReadResponse(context=context, index=index):
+            return [_pack(_Kind.READ_RESPONSE, message, context, index)]
+
+
+def _pack(kind: _Kind, message: Message, *fields: int) -> bytes:
+    header = _HEADER.pack(kind, message.sender, message.to, message.term)
+    return header + _BODIES[kind].pack(*fields)
+
+
+def _encode_append(message: Append) -> list[Payload]:
+    entries = message.entries
+    body = (message.prev_index, message.prev_term, message.commit, len(entries))
+    parts = [_pack(_Kind.APPEND, message, *body)]
+    parts += [_ROW.pack(entry.term, entry.kind, entry.size_bytes) for entry in entries]
+    buffers: list[Payload] = [b"".join(parts)]
+    buffers += [entry.payload for entry in entries]
+    return buffers
+
+
+def decode(frame: Payload) -> Message:
+    """Read one message; payloads are views of `frame`, which must not change afterwards."""
+    view = memoryview(frame)
+    if len(view) < _HEADER.size:
+        raise InvalidRequest(f"a message of {len(view)} bytes has no header")
+    kind, sender, to, term = _HEADER.unpack_from(view)
+    body = _BODIES.get(kind)
+    if body is None:
+        raise InvalidRequest(f"no message has kind {kind}")
+    rest = view[_HEADER.size + body.size :]
+    if len(view) < _HEADER.size + body.size:
+        raise InvalidRequest(f"a message of kind {kind} ends after {len(view)} bytes")
+    fields = body.unpack_from(view, _HEADER.size)
+    ends = (NodeId(sender), NodeId(to), Term(term))
+    if kind == _Kind.APPEND:
+        return _decode_append(ends, fields, rest)
+    if kind == _Kind.INSTALL_SNAPSHOT:
+        index, snapshot_term = fields
+        snapshot = Snapshot(index, snapshot_term, Membership.decode(rest))
+        return InstallSnapshot(*ends, snapshot)
+    if len(rest):
+        raise InvalidRequest(f"{len(rest)} bytes follow a message of kind {kind}")
+    return _decode_short(kind, ends, fields)
+
+
+_Ends = tuple[NodeId, NodeId, Term]
+
+
+def _decode_short(kind: int, ends: _Ends, fields: tuple[int, ...]) -> Message:
+    """Messages of fixed size."""
+    match kind, fields:
+        case _Kind.VOTE_RESPONSE, (incarnation, flags):
+            is_trial, is_granted = bool(flags & 1), bool(flags & 2)
+            return VoteResponse(*ends, is_granted, is_trial, Incarnation(incarnation))
+        case _Kind.VOTE_REQUEST, (index, term, flags):
+            is_trial, is_transfer = bool(flags & 1), bool(flags & 2)
+            return VoteRequest(*ends, EntryIndex(index), Term(term), is_trial, is_transfer)
+        case _Kind.APPEND_RESPONSE, (index, hint_index, hint_term, incarnation, is_refused):
+            hint = (EntryIndex(hint_index), Term(hint_term))
+            return AppendResponse(
+                *ends, EntryIndex(index), bool(is_refused), *hint, Incarnation(incarnation)
+            )
+        case _Kind.HEARTBEAT, (commit, number):
+            return Heartbeat(*ends, EntryIndex(commit), number)
+        case _Kind.HEARTBEAT_RESPONSE, (number, index, incarnation):
+            return HeartbeatResponse(*ends, number, EntryIndex(index), Incarnation(incarnation))
+        case _Kind.TIMEOUT_NOW, ():
+            return TimeoutNow(*ends)
+        case _Kind.READ_REQUEST, (context,):
+            return ReadRequest(*ends, context)
+        case _Kind.READ_RESPONSE, (context, index):
+            return ReadResponse(*ends, context, EntryIndex(index))
+    raise InvalidRequest(f"no message has kind {kind}")
+
+
+def _decode_append(ends: _Ends, fields: tuple[int, ...], rest: memoryview) -> Append:
+    prev_index, prev_term, commit, count = fields
+    position = count * _ROW.size
+    if len(rest) < position:
+        raise InvalidRequest(f"{count} entries do not fit into {len(rest)} bytes")
+    entries: list[Entry] = []
+    index = prev_index
+    for term, kind, size_bytes in _ROW.iter_unpack(rest[:position]):
+        if kind not in _KINDS:
+            raise InvalidRequest(f"no entry has kind {kind}")
+        index += 1
+        payload = rest[position : position + size_bytes]
+        entries.append(Entry(EntryIndex(index), Term(term), _KINDS[kind], size_bytes, payload))
+        position += size_bytes
+    if position != len(rest):
+        raise InvalidRequest(f"entries of {position} bytes do not fill {len(rest)}")
+    return Append(*ends, EntryIndex(prev_index), Term(prev_term), EntryIndex(commit), entries)
+
+
+def encode_heartbeats(beats: Sequence[tuple[int, Heartbeat]]) -> bytes:
+    """One frame for the heartbeats of many groups; all have the same sender and receiver."""
+    pack = _HEARTBEAT_ROW.pack
+    rows = [pack(group, beat.term, beat.commit, beat.round) for group, beat in beats]
+    return _pair(beat for _, beat in beats) + b"".join(rows)
+
+
+def decode_heartbeats(frame: Payload) -> list[tuple[int, Heartbeat]]:
+    """Read what `encode_heartbeats` wrote."""
+    sender, to, rows = _split_pair(frame, _HEARTBEAT_ROW.size)
+    return [
+        (group, Heartbeat(sender, to, term, commit, number))
+        for group, term, commit, number in _HEARTBEAT_ROW.iter_unpack(rows)
+    ]
+
+
+def encode_heartbeat_responses(answers: Sequence[tuple[int, HeartbeatResponse]]) -> bytes:
+    """One frame for the answers of many groups; all have the same sender and receiver."""
+    pack = _HEARTBEAT_RESPONSE_ROW.pack
+    rows = [
+        pack(group, answer.term, answer.round, answer.index, answer.incarnation)
+        for group, answer in answers
+    ]
+    return _pair(answer for _, answer in answers) + b"".join(rows)
+
+
+def decode_heartbeat_responses(frame: Payload) -> list[tuple[int, HeartbeatResponse]]:
+    """Read what `encode_heartbeat_responses` wrote."""
+    sender, to, rows = _split_pair(frame, _HEARTBEAT_RESPONSE_ROW.size)
+    return [
+        (group, HeartbeatResponse(sender, to, term, number, index, incarnation))
+        for group, term, number, index, incarnation in _HEARTBEAT_RESPONSE_ROW.iter_unpack(rows)
+    ]
+
+
+def _pair(messages: Iterable[Heartbeat | HeartbeatResponse]) -> bytes:
+    pairs = {(message.sender, message.to) for message in messages}
+    if len(pairs) != 1:
+        raise InvalidRequest(f"one frame joins two nodes, not {sorted(pairs)}")
+    return _PAIR.pack(*pairs.pop())
+
+
+def _split_pair(frame: Payload, row_bytes: int) -> tuple[NodeId, NodeId, memoryview]:
+    view = memoryview(frame)
+    if len(view) < _PAIR.size or (len(view) - _PAIR.size) % row_bytes:
+        raise InvalidRequest(f"{len(view)} bytes are no whole number of rows")
+    sender, to = _PAIR.unpack_from(view)
+    return NodeId(sender), NodeId(to), view[_PAIR.size :]

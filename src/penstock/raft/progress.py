@@ -1,0 +1,151 @@
+"""How far the leader knows one follower to be, and how fast it may send.
+
+A progress is in one of three states:
+
+- PROBE: the leader does not know where the two logs part. One append goes out at a time, from
+  `next`; an acceptance leads to REPLICATE, a refusal moves `next` back.
+- REPLICATE: the follower accepts what it is sent. Appends go out without waiting for answers, up to
+  a window of messages and bytes; `next` runs ahead of `match`. A refusal leads back to PROBE.
+- SNAPSHOT: entries that the follower needs are gone. Nothing is sent until it has installed the
+  snapshot that was offered, or says that it cannot.
+"""
+
+from collections import deque
+from enum import IntEnum
+
+from penstock.raft.membership import Member
+from penstock.raft.settings import RaftSettings
+
+
+class ProgressState(IntEnum):
+    """See the module's account."""
+
+    PROBE = 0
+    REPLICATE = 1
+    SNAPSHOT = 2
+
+
+class Progress:
+    """One follower, seen by its leader. `match` < `next` always holds."""
+
+    __slots__ = (
+        "_inflight",
+        "_inflight_bytes",
+        "_settings",
+        "acked_round",
+        "incarnation",
+        "is_active",
+        "is_asking",
+        "is_paused",
+        "is_voter",
+        "match",
+        "next",
+        "node",
+        "snapshot_index",
+        "state",
+    )
+
+    def __init__(self, member: Member, next_index: int, settings: RaftSettings) -> None:
+        self.node = member.node
+        self.incarnation = member.incarnation
+        self.is_voter = False
+        self.match = 0
+        """Everything up to here is persisted on the follower and equal to the leader's log."""
+        self.next = next_index
+        """The next entry to send."""
+        self.state = ProgressState.PROBE
+        self.is_active = True
+        """Whether it was heard from since the leader last counted its quorum."""
+        self.is_asking = False
+        """Whether to send an append even if it is empty, so that a loss comes to light."""
+        self.is_paused = False
+        """Whether a probe is out."""
+        self.snapshot_index = 0
+        self.acked_round = 0
+        self._settings = settings
+        self._inflight: deque[tuple[int, int]] = deque()
+        self._inflight_bytes = 0
+
+    @property
+    def has_room(self) -> bool:
+        """Whether one more append may go out now."""
+        if self.state is ProgressState.REPLICATE:
+            return (
+                len(self._inflight) < self._settings.inflight_messages_max
+                and self._inflight_bytes < self._settings.inflight_bytes_max
+            )
+        return self.state is ProgressState.PROBE and not self.is_paused
+
+    def sent(self, end: int, size_bytes: int) -> None:
+        """An append of entries [next, end) went out; an empty one has `end` == `next`."""
+        self.is_asking = False
+        if self.state is ProgressState.PROBE:
+            self.is_paused = True
+        elif end > self.next:
+            self._inflight.append((end - 1, size_bytes))
+            self._inflight_bytes += size_bytes
+            self.next = end
+
+    def accepted(self, index: int) -> bool:
+        """The follower holds everything up to `index`; False when that was known already."""
+        if index <= self.match:
+            if self.state is ProgressState.PROBE and self.match == self.next - 1:
+                # An empty probe is answered with what was known: the logs agree up to `next`.
+                self._replicate()
+            return False
+        self.match = index
+        if self.next <= index:
+            self.next = index + 1
+        if self.state is ProgressState.REPLICATE:
+            self._free(index)
+        elif self.state is ProgressState.PROBE or index >= self.snapshot_index:
+            self._replicate()
+        return True
+
+    def refused(self, index: int, next_index: int) -> bool:
+        """The follower lacks the entry at `index`; False when the refusal is an old one."""
+        if self.state is ProgressState.SNAPSHOT:
+            if index != self.snapshot_index:
+                return False
+            # The next attempt waits for a heartbeat's answer, so that a follower that cannot
+            # fetch the snapshot is not offered it again in a tight loop.
+            self.probe(self.match + 1)
+            self.is_paused = True
+            return True
+        if self.state is ProgressState.REPLICATE:
+            if index <= self.match:
+                return False
+            self.probe(self.match + 1)
+            return True
+        if index != self.next - 1:
+            return False
+        self.probe(max(min(index, next_index), self.match + 1))
+        return True
+
+    def probe(self, next_index: int) -> None:
+        """Search for the place where the logs part, from `next_index` down."""
+        self._reset(ProgressState.PROBE)
+        self.next = next_index
+
+    def await_snapshot(self, index: int) -> None:
+        """Send nothing until the snapshot at `index` is installed."""
+        self._reset(ProgressState.SNAPSHOT)
+        self.snapshot_index = index
+        self.next = index + 1
+
+    def _replicate(self) -> None:
+        self._reset(ProgressState.REPLICATE)
+        self.next = self.match + 1
+
+    def _reset(self, state: ProgressState) -> None:
+        self.state = state
+        self.is_paused = False
+        self.is_asking = False
+        self.snapshot_index = 0
+        self._inflight.clear()
+        self._inflight_bytes = 0
+
+    def _free(self, index: int) -> None:
+        inflight = self._inflight
+        while inflight and inflight[0][0] <= index:
+            self._inflight_bytes -= inflight.popleft()[1]
