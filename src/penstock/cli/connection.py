@@ -1,0 +1,31 @@
+"""Opens the client for a command.
+
+`penstock.client` is imported inside these functions: it loads librdkafka, and `penstock --help`
+should not wait for that.
+"""
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from penstock.client import Admin, Connection, Groups
+
+
+def connect(bootstrap: str) -> "Connection":
+    """Name the cluster; nothing is contacted yet."""
+    from penstock.client import Connection
+
+    return Connection(bootstrap)
+
+
+def open_admin(bootstrap: str) -> "Admin":
+    """Contact the cluster to administer topics."""
+    from penstock.client import Admin
+
+    return Admin(connect(bootstrap))
+
+
+def open_groups(admin: "Admin") -> "Groups":
+    """Administer groups over the same connection."""
+    from penstock.client import Groups
+
+    return Groups(admin)

@@ -1,0 +1,264 @@
+"""`penstock consume`: read messages of a topic."""
+
+import re
+import signal
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated, NoReturn
+
+import typer
+
+from penstock.cli.bounds import Bounds, start_offset
+from penstock.cli.connection import connect, open_admin
+from penstock.cli.formats import DEFAULT, Writer, compile_format, json_line
+from penstock.cli.options import Bootstrap, Json, TopicName
+from penstock.cli.output import Output
+from penstock.cli.times import read_time_ms
+from penstock.clock import SystemClock
+from penstock.errors import Conflict, TopicNotFound
+from penstock.ids import TopicPartition
+
+if TYPE_CHECKING:
+    from penstock.client import Admin, Consumer, Message
+
+# Short enough for Ctrl-C to feel immediate, since librdkafka does not hear signals while it waits.
+POLL_WAIT_S = 0.1
+COMMIT_INTERVAL_S = 1.0
+
+
+class Isolation(StrEnum):
+    """Whether records of open transactions are shown."""
+
+    READ_COMMITTED = "read_committed"
+    READ_UNCOMMITTED = "read_uncommitted"
+
+
+class GroupProtocol(StrEnum):
+    """How a group shares its partitions."""
+
+    CONSUMER = "consumer"
+    CLASSIC = "classic"
+
+
+def consume(
+    topic: TopicName,
+    *,
+    group: Annotated[
+        str | None,
+        typer.Option(
+            "--group", "-g", show_default=False, help="Read as a member of this group, and commit."
+        ),
+    ] = None,
+    partitions: Annotated[
+        list[int] | None,
+        typer.Option("--partition", "-p", min=0, show_default="all", help="May be repeated."),
+    ] = None,
+    offset: Annotated[
+        str | None,
+        typer.Option(
+            "--offset", "-o", show_default="end", help="Number, beginning, end, or -N: the last N."
+        ),
+    ] = None,
+    from_beginning: Annotated[
+        bool, typer.Option("--from-beginning", help="For a group: where it has no offset yet.")
+    ] = False,
+    from_time: Annotated[
+        str | None,
+        typer.Option("--from-time", show_default=False, help="ISO 8601, epoch ms, or -1h."),
+    ] = None,
+    to_time: Annotated[
+        str | None,
+        typer.Option("--to-time", show_default=False, help="Stop before this time."),
+    ] = None,
+    count: Annotated[
+        int | None,
+        typer.Option("--count", "-n", min=1, show_default=False, help="Stop after so many."),
+    ] = None,
+    message_format: Annotated[
+        str, typer.Option("--format", help="%t %p %o %k %v %T %h and \\n \\t, as with kcat.")
+    ] = DEFAULT,
+    exit_at_end: Annotated[
+        bool, typer.Option("--exit-at-end", "-e", help="Stop where the topic ends now.")
+    ] = False,
+    isolation: Annotated[Isolation, typer.Option("--isolation")] = Isolation.READ_COMMITTED,
+    protocol: Annotated[
+        GroupProtocol,
+        typer.Option("--group-protocol", help="consumer is KIP-848, classic the older one."),
+    ] = GroupProtocol.CONSUMER,
+    bootstrap: Bootstrap = "",
+    as_json: Json = False,
+) -> None:
+    """Read messages and write them to standard output, until Ctrl-C or a limit is reached.
+
+    With a group, an offset is committed only after its message was written out.
+    """
+    request = ReadRequest(
+        topic=topic,
+        partitions=tuple(partitions or ()),
+        offset="beginning" if from_beginning else offset,
+        from_ms=read_time_ms(from_time, option="--from-time"),
+        to_ms=read_time_ms(to_time, option="--to-time"),
+    )
+    _check_start(request, from_beginning=from_beginning, given_offset=offset, group=group)
+    writer = _writer(message_format, as_json=as_json)
+    bounds = Bounds(count_max=count, to_ms=request.to_ms, exit_at_end=exit_at_end)
+    signal.signal(signal.SIGTERM, _interrupt)
+    admin = open_admin(bootstrap)
+    admin.partitions(topic)
+    from penstock.client import Consumer
+
+    with Consumer(
+        connect(bootstrap),
+        group=group,
+        reset="earliest" if from_beginning else "latest" if group else "error",
+        isolation=isolation.value,
+        protocol=protocol.value,
+    ) as consumer:
+        reading = Reading(consumer, writer, Output(as_json=as_json), bounds)
+        if group is None:
+            request.assign(consumer, admin, bounds)
+            reading.run()
+        else:
+            consumer.subscribe(topic, reading.commit)
+            reading.run_committing()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadRequest:
+    """What to read of a topic without a group."""
+
+    topic: str
+    partitions: tuple[int, ...]
+    offset: str | None
+    from_ms: int | None
+    to_ms: int | None
+
+    def assign(self, consumer: "Consumer", admin: "Admin", bounds: Bounds) -> None:
+        """Find the first offset and, where it is known, the last, and start the consumer there."""
+        chosen = self._choose(admin.partitions(self.topic))
+        starts = self._starts(chosen, admin)
+        if self.to_ms is not None:
+            found = admin.offsets_at(chosen, self.to_ms)
+            bounds.ends = {each: end for each, end in found.items() if end is not None}
+        empty = {each for each, end in bounds.ends.items() if starts[each] >= end}
+        bounds.skip(empty)
+        consumer.assign({each: start for each, start in starts.items() if each not in empty})
+
+    def _choose(self, existing: Sequence[TopicPartition]) -> list[TopicPartition]:
+        chosen = [TopicPartition(self.topic, each) for each in self.partitions] or list(existing)
+        for each in chosen:
+            if each not in existing:
+                raise TopicNotFound(
+                    f"partition is {each.partition}, topic {self.topic} has 0..{len(existing) - 1}"
+                )
+        return chosen
+
+    def _starts(
+        self, chosen: Sequence[TopicPartition], admin: "Admin"
+    ) -> Mapping[TopicPartition, int]:
+        held = admin.offset_ranges(chosen)
+        if self.from_ms is not None:
+            found = admin.offsets_at(chosen, self.from_ms)
+            starts = {each: found[each] for each in chosen}
+            return {each: held[each].end if at is None else at for each, at in starts.items()}
+        wanted = self.offset or "end"
+        return {each: start_offset(wanted, each, held[each]) for each in chosen}
+
+
+@dataclass(slots=True)
+class Reading:
+    """Writes messages out and remembers how far it came."""
+
+    consumer: "Consumer"
+    writer: Writer
+    output: Output
+    bounds: Bounds
+    _clock: SystemClock = field(default_factory=SystemClock)
+    _uncommitted: dict[TopicPartition, int] = field(default_factory=dict)
+
+    def run(self) -> None:
+        """Read until the bounds are reached."""
+        while not self._is_done():
+            self._step()
+        self.output.flush()
+
+    def run_committing(self) -> None:
+        """Read until the bounds are reached, committing on the way and at any end."""
+        due_s = self._clock.steady_s() + COMMIT_INTERVAL_S
+        try:
+            while not self._is_done():
+                self._step()
+                if self._clock.steady_s() >= due_s:
+                    self.commit()
+                    due_s = self._clock.steady_s() + COMMIT_INTERVAL_S
+        finally:
+            self.commit()
+
+    def commit(self) -> None:
+        """Commit what was written out; what could not be committed will be delivered again."""
+        self.output.flush()
+        if not self._uncommitted:
+            return
+        try:
+            self.consumer.commit(self._uncommitted)
+        except Conflict as error:
+            self.output.note(f"penstock: {error}; these messages will be delivered again")
+        self._uncommitted.clear()
+
+    def _is_done(self) -> bool:
+        if not self.consumer.is_joined:
+            return False
+        return self.bounds.is_done(self.consumer.assignment(), self._clock.now_ms())
+
+    def _step(self) -> None:
+        from penstock.client import PartitionEnd
+
+        event = self.consumer.poll(POLL_WAIT_S)
+        if event is None:
+            self.output.flush()
+        elif isinstance(event, PartitionEnd):
+            self.bounds.reached_end(event.partition)
+            self.output.flush()
+        elif self.bounds.admits(event):
+            self._write(event)
+
+    def _write(self, message: "Message") -> None:
+        self.output.write(self.writer(message))
+        partition = TopicPartition(message.topic, message.partition)
+        self._uncommitted[partition] = message.offset + 1
+
+
+def _check_start(
+    request: ReadRequest, *, from_beginning: bool, given_offset: str | None, group: str | None
+) -> None:
+    starts = {
+        "--from-beginning": from_beginning,
+        "--offset": given_offset is not None,
+        "--from-time": request.from_ms is not None,
+    }
+    given = [name for name, is_given in starts.items() if is_given]
+    if len(given) > 1:
+        raise typer.BadParameter("choose one start.", param_hint=" and ".join(given))
+    if group is not None and (request.partitions or given not in ([], ["--from-beginning"])):
+        raise typer.BadParameter(
+            "a group decides on partitions and offsets itself; `penstock group reset` moves it.",
+            param_hint="--group",
+        )
+    if given_offset is not None and not re.fullmatch(r"beginning|end|-?[0-9]+", given_offset):
+        raise typer.BadParameter(
+            f"{given_offset!r} is not a number, beginning, end or -N.", param_hint="--offset"
+        )
+
+
+def _writer(text: str, *, as_json: bool) -> Writer:
+    if as_json:
+        return json_line
+    try:
+        return compile_format(text)
+    except ValueError as error:
+        raise typer.BadParameter(f"{error}.", param_hint="--format") from None
+
+
+def _interrupt(_signal: int, _frame: object) -> NoReturn:
+    raise KeyboardInterrupt

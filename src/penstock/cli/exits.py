@@ -1,0 +1,71 @@
+"""What a command's end tells its caller: one sentence for a person, one code for a script."""
+
+import json
+import os
+import sys
+from typing import Any
+
+import typer
+from typer.core import TyperGroup
+
+from penstock import errors
+
+FAILED = 1
+USAGE = 2
+TRY_AGAIN = 3
+INTERRUPTED = 130
+
+# What to try next; the first kind that an error belongs to decides.
+_HINTS: tuple[tuple[type[errors.PenstockError], str], ...] = (
+    (errors.TimedOut, "The cluster may be busy, or advertise an address out of reach from here."),
+    (errors.DiskFull, "The node refuses new messages until its disk has room."),
+    (errors.NotLeader, "The partition may be moving; try again in a moment."),
+    (errors.Unavailable, "Is it running? `penstock serve` starts a node, --bootstrap names one."),
+    (errors.TopicNotFound, "`penstock topic list` shows the topics."),
+    (errors.TopicExists, "--if-not-exists accepts that."),
+    (errors.GroupNotFound, "`penstock group list` shows the groups."),
+    (errors.GroupNotEmpty, "Stop its consumers first; `penstock group describe` lists them."),
+    (errors.InvalidSetting, "`penstock topic describe TOPIC --all` shows the settings."),
+    (errors.BatchTooLarge, "`penstock topic alter TOPIC --set max.message.bytes=...` raises it."),
+    (errors.InvalidConfiguration, "`penstock serve --help` lists every option with its limits."),
+    (errors.DataDirectoryInUse, "Stop the other node, or choose another --data-dir."),
+)
+
+
+class ReportingGroup(TyperGroup):
+    """The root command: whatever its commands raise on purpose becomes a sentence and a code."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run a command; a reader that went away and Ctrl-C end it without a word."""
+        try:
+            result = super().invoke(ctx)
+            sys.stdout.flush()
+        except errors.PenstockError as error:
+            report(error, as_json=bool(ctx.params.get("as_json")))
+            raise typer.Exit(exit_code(error)) from None
+        except BrokenPipeError:
+            # The interpreter flushes stdout once more at its end and would complain then.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            raise typer.Exit(0) from None
+        except KeyboardInterrupt:
+            raise typer.Exit(INTERRUPTED) from None
+        return result
+
+
+def exit_code(error: errors.PenstockError) -> int:
+    """Return the code that tells scripts what kind of failure this is."""
+    if isinstance(error, errors.InvalidConfiguration):
+        return USAGE
+    return TRY_AGAIN if error.retryable else FAILED
+
+
+def report(error: errors.PenstockError, *, as_json: bool) -> None:
+    """Write an error to stderr."""
+    hint = next((hint for kind, hint in _HINTS if isinstance(error, kind)), "")
+    if as_json:
+        body = {"type": type(error).__name__, "message": str(error), "retryable": error.retryable}
+        typer.echo(json.dumps({"error": body}), err=True)
+        return
+    typer.echo(f"penstock: {error}", err=True)
+    if hint:
+        typer.echo(hint, err=True)

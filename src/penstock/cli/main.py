@@ -1,0 +1,45 @@
+"""Puts the commands together and gives every outcome its exit code."""
+
+import typer
+
+from penstock.cli import consume, group, log, produce, serve, topic, version
+from penstock.cli.exits import ReportingGroup
+from penstock.cli.options import BOOTSTRAP_DEFAULT, RootBootstrap, RootJson
+
+EXIT_CODES = (
+    "Exit codes: 0 done, 1 the operation failed, 2 the command or its configuration is wrong,"
+    " 3 no broker could be reached or it asks to try again later, 130 ended by Ctrl-C."
+)
+
+app = typer.Typer(
+    name="penstock",
+    cls=ReportingGroup,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog=EXIT_CODES,
+)
+
+
+@app.callback()
+def penstock(bootstrap: RootBootstrap = BOOTSTRAP_DEFAULT, as_json: RootJson = False) -> None:
+    """A durable message queue that speaks the Kafka protocol.
+
+    Start a node with `penstock serve`, publish with `penstock produce`, read with
+    `penstock consume`.
+    """
+
+
+app.command("serve")(serve.serve)
+app.command("produce")(produce.produce)
+app.command("consume")(consume.consume)
+app.add_typer(topic.app, name="topic")
+app.add_typer(group.app, name="group")
+app.add_typer(log.app, name="log")
+app.command("version")(version.version)
+
+
+def main() -> int:
+    """Run the command line of this process; usage errors and finished commands exit here."""
+    app(prog_name="penstock")
+    return 0

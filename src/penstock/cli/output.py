@@ -1,0 +1,94 @@
+"""Prints results: JSON for programs, text and tables for people.
+
+Everything goes through one stream, so that a reader who went away shows as `BrokenPipeError` at
+once and nothing is printed twice.
+"""
+
+import io
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, BinaryIO
+
+import msgspec
+
+# A table that is not on a terminal is as wide as it needs to be; nothing is cut off.
+PIPE_COLUMNS = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """A table: None is shown as a dash, numbers stand to the right."""
+
+    columns: Sequence[str]
+    rows: Sequence[Sequence[object]]
+    title: str = ""
+
+
+class Output:
+    """Where one command writes its results."""
+
+    def __init__(self, *, as_json: bool, stream: BinaryIO | None = None) -> None:
+        self.as_json = as_json
+        self._stream = stream or sys.stdout.buffer
+        self._is_terminal = self._stream.isatty()
+
+    @property
+    def is_terminal(self) -> bool:
+        """Whether a person looks at the results as they come."""
+        return self._is_terminal
+
+    def show(self, value: object, *parts: str | Grid) -> None:
+        """Print `value` as one line of JSON, or `parts` for people."""
+        if self.as_json:
+            self.write(encode_json(value) + b"\n")
+        else:
+            for part in parts:
+                text = self._render(part) if isinstance(part, Grid) else part + "\n"
+                self.write(text.encode())
+        self.flush()
+
+    def write(self, data: bytes) -> None:
+        """Write bytes as they are."""
+        self._stream.write(data)
+
+    def flush(self) -> None:
+        """Hand everything written so far to the reader."""
+        self._stream.flush()
+
+    def note(self, text: str) -> None:
+        """Tell a person something beside the results; programs are spared."""
+        if not self.as_json:
+            sys.stderr.write(text + "\n")
+
+    def _render(self, grid: Grid) -> str:
+        # Loaded here because commands that print no table should not wait for it.
+        from rich import box
+        from rich.console import Console
+        from rich.table import Table
+        from rich.text import Text
+
+        table = Table(box=box.SIMPLE_HEAD, title=grid.title or None, title_justify="left")
+        for index, column in enumerate(grid.columns):
+            is_numeric = any(isinstance(row[index], int) for row in grid.rows)
+            table.add_column(column, justify="right" if is_numeric else "left", overflow="fold")
+        for row in grid.rows:
+            table.add_row(*(Text(_cell(each)) for each in row))
+        text = io.StringIO()
+        console = Console(
+            file=text,
+            force_terminal=self._is_terminal,
+            width=None if self._is_terminal else PIPE_COLUMNS,
+        )
+        console.print(table)
+        lines = (line.rstrip() for line in text.getvalue().splitlines())
+        return "\n".join(line for line in lines if line) + "\n"
+
+
+def encode_json(value: Any) -> bytes:
+    """Encode a value as JSON in one line."""
+    return msgspec.json.encode(value)
+
+
+def _cell(value: object) -> str:
+    return "-" if value is None else str(value)

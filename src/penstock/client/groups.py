@@ -1,0 +1,135 @@
+"""Consumer groups: list, describe, move their offsets, delete."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from confluent_kafka import ConsumerGroupTopicPartitions
+from confluent_kafka import TopicPartition as KafkaPartition
+
+from penstock.client.admin import Admin
+from penstock.client.descriptions import (
+    GroupDescription,
+    GroupListing,
+    MemberDescription,
+    PartitionProgress,
+)
+from penstock.client.translation import translate
+from penstock.errors import GroupNotFound
+from penstock.ids import TopicPartition
+
+
+class Groups:
+    """Administers the consumer groups of one cluster."""
+
+    def __init__(self, admin: Admin) -> None:
+        self._admin = admin
+        self._connection = admin.connection
+        self._librdkafka = admin.librdkafka
+
+    def list(self) -> list[GroupListing]:
+        """Return all groups, ordered by name."""
+        future = self._librdkafka.list_consumer_groups()
+        result = self._connection.wait(future, "list groups")
+        for error in result.errors or []:
+            raise translate(error, "list groups")
+        listings = [
+            GroupListing(name=each.group_id, state=_word(each.state), protocol=_word(each.type))
+            for each in result.valid
+        ]
+        return sorted(listings, key=lambda each: each.name)
+
+    def describe(self, name: str) -> GroupDescription:
+        """Return one group with its members and its progress in every partition it concerns."""
+        described = self._describe(name)
+        members = tuple(_member(each) for each in described.members)
+        committed = self.committed(name)
+        if not members and not committed and _word(described.state) in {"dead", "unknown"}:
+            raise GroupNotFound(f"describe group {name}: there is no such group")
+        return GroupDescription(
+            name=name,
+            state=_word(described.state),
+            protocol=_word(described.type),
+            assignor=described.partition_assignor,
+            coordinator=described.coordinator.id if described.coordinator else None,
+            members=members,
+            progress=self._progress(members, committed),
+        )
+
+    def members(self, name: str) -> tuple[MemberDescription, ...]:
+        """Return the members that a group has at this moment; an unknown group has none."""
+        try:
+            return tuple(_member(each) for each in self._describe(name).members)
+        except GroupNotFound:
+            return ()
+
+    def committed(self, name: str) -> dict[TopicPartition, int]:
+        """Return the committed offset of every partition that has one."""
+        request = [ConsumerGroupTopicPartitions(name)]
+        futures = self._librdkafka.list_consumer_group_offsets(request)
+        result = self._connection.wait(futures[name], f"read offsets of group {name}")
+        return {
+            TopicPartition(each.topic, each.partition): each.offset
+            for each in result.topic_partitions or []
+            if each.offset >= 0
+        }
+
+    def commit(self, name: str, offsets: Mapping[TopicPartition, int]) -> None:
+        """Set the committed offsets of a group without members."""
+        wanted = [
+            KafkaPartition(each.topic, each.partition, offset) for each, offset in offsets.items()
+        ]
+        request = [ConsumerGroupTopicPartitions(name, wanted)]
+        futures = self._librdkafka.alter_consumer_group_offsets(request)
+        result = self._connection.wait(futures[name], f"reset group {name}")
+        for each in result.topic_partitions or []:
+            if each.error is not None:
+                doing = f"reset group {name} on {each.topic} partition {each.partition}"
+                raise translate(each.error, doing)
+
+    def delete(self, name: str) -> None:
+        """Delete a group without members, and its offsets."""
+        futures = self._librdkafka.delete_consumer_groups([name])
+        self._connection.wait(futures[name], f"delete group {name}")
+
+    def _describe(self, name: str) -> Any:
+        futures = self._librdkafka.describe_consumer_groups([name])
+        return self._connection.wait(futures[name], f"describe group {name}")
+
+    def _progress(
+        self, members: tuple[MemberDescription, ...], committed: Mapping[TopicPartition, int]
+    ) -> tuple[PartitionProgress, ...]:
+        owners = {each: member.member_id for member in members for each in member.partitions}
+        concerned = sorted(owners.keys() | committed.keys())
+        # Offsets may outlive their topic, so only what still exists is asked for its end.
+        existing = {listing.name for listing in self._admin.topics()}
+        ends = self._admin.offset_ranges(each for each in concerned if each.topic in existing)
+        return tuple(
+            PartitionProgress(
+                topic=each.topic,
+                partition=each.partition,
+                committed=committed.get(each),
+                end=ends[each].end if each in ends else None,
+                member_id=owners.get(each),
+            )
+            for each in concerned
+        )
+
+
+def _member(described: Any) -> MemberDescription:
+    return MemberDescription(
+        member_id=described.member_id,
+        client_id=described.client_id,
+        host=described.host,
+        instance_id=described.group_instance_id,
+        partitions=tuple(
+            sorted(
+                TopicPartition(each.topic, each.partition)
+                for each in described.assignment.topic_partitions
+            )
+        ),
+    )
+
+
+def _word(state: Any) -> str:
+    """Turn an enumeration's `PREPARING_REBALANCING` into `preparing rebalancing`."""
+    return str(state.name).lower().replace("_", " ")
