@@ -66,6 +66,10 @@ def report(error: errors.PenstockError, *, as_json: bool) -> None:
         body = {"type": type(error).__name__, "message": str(error), "retryable": error.retryable}
         typer.echo(json.dumps({"error": body}), err=True)
         return
-    typer.echo(f"penstock: {error}", err=True)
+    lines = str(error).splitlines()
+    if len(lines) > 1:
+        # A configuration is reported with all its mistakes, one in each line.
+        lines = [f"there are {len(lines)} mistakes", *(f"  {line}" for line in lines)]
+    typer.echo("penstock: " + "\n".join(lines), err=True)
     if hint:
         typer.echo(hint, err=True)

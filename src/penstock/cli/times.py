@@ -19,7 +19,7 @@ def parse_time_ms(text: str, *, now_ms: int) -> int:
         return now_ms
     if re.fullmatch(r"[0-9]+", text, re.ASCII):
         return int(text)
-    if text.startswith(("-", "+")):
+    if re.match(r"[-+][0-9]", text, re.ASCII):
         sign = -1 if text[0] == "-" else 1
         return now_ms + sign * parse_duration_ms(text[1:])
     try:

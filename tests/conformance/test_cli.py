@@ -1,0 +1,452 @@
+"""The command line as a person or a script uses it, against a running node."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+
+RUN_WAIT_S = 40
+
+
+class Commands:
+    """Runs `penstock` in a process of its own, with the node's address in its environment."""
+
+    def __init__(self, bootstrap: str) -> None:
+        self.environ = {**os.environ, "PENSTOCK_BOOTSTRAP": bootstrap, "COLUMNS": "200"}
+
+    def run(
+        self, *args: str, stdin: str | bytes = b"", code: int = 0
+    ) -> subprocess.CompletedProcess[bytes]:
+        """Run to the end and insist on the exit code."""
+        result = subprocess.run(
+            [sys.executable, "-m", "penstock.cli", *args],
+            input=stdin.encode() if isinstance(stdin, str) else stdin,
+            capture_output=True,
+            timeout=RUN_WAIT_S,
+            env=self.environ,
+        )
+        assert b"Traceback" not in result.stderr, result.stderr.decode()
+        assert result.returncode == code, (args, result.stdout, result.stderr.decode())
+        return result
+
+    def json(self, *args: str, stdin: str | bytes = b"") -> Any:
+        """Run with `--json` and return the one document that it prints."""
+        return json.loads(self.run(*args, "--json", stdin=stdin).stdout)
+
+    def read(self, *args: str) -> list[dict[str, Any]]:
+        """Consume with `--json` and return all messages."""
+        output = self.run("consume", *args, "--json").stdout
+        return [json.loads(line) for line in output.splitlines()]
+
+    def values(self, *args: str) -> list[str]:
+        """Consume and return the values."""
+        return [message["value"] for message in self.read(*args)]
+
+    def start(self, *args: str) -> subprocess.Popen[bytes]:
+        """Start without waiting."""
+        return subprocess.Popen(
+            [sys.executable, "-m", "penstock.cli", *args],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env=self.environ,
+        )
+
+
+@pytest.fixture
+def penstock(node: Any) -> Commands:
+    return Commands(node.bootstrap)
+
+
+@pytest.fixture
+def topic(penstock: Commands) -> str:
+    name = f"t-{uuid4().hex[:12]}"
+    penstock.run("topic", "create", name, "--partitions", "1")
+    return name
+
+
+@pytest.fixture
+def group() -> str:
+    return f"g-{uuid4().hex[:12]}"
+
+
+def partition_counts(description: dict[str, Any]) -> list[int]:
+    held = [each["offsets"] for each in description["partitions"]]
+    return [each["end"] - each["start"] for each in held]
+
+
+# Topics.
+
+
+def test_a_topic_lives_from_its_creation_to_its_deletion(penstock: Commands) -> None:
+    name = f"t-{uuid4().hex[:12]}"
+
+    created = penstock.json("topic", "create", name, "-p", "2", "--set", "retention.ms=1h")
+    assert created == {"topic": name, "created": True}
+    assert name in [each["name"] for each in penstock.json("topic", "list")]
+
+    penstock.run("topic", "alter", name, "--set", "max.message.bytes=1MiB")
+    penstock.run("topic", "add-partitions", name, "3")
+    described = penstock.json("topic", "describe", name)
+    settings = {each["name"]: each["value"] for each in described["settings"]}
+    assert settings["retention.ms"] == "3600000"
+    assert settings["max.message.bytes"] == "1048576"
+    assert [each["partition"] for each in described["partitions"]] == [0, 1, 2]
+    assert partition_counts(described) == [0, 0, 0]
+
+    penstock.run("topic", "delete", name)
+    assert name not in [each["name"] for each in penstock.json("topic", "list")]
+
+
+def test_people_get_tables(penstock: Commands, topic: str) -> None:
+    assert topic in penstock.run("topic", "list").stdout.decode()
+    described = penstock.run("topic", "describe", topic, "--all").stdout.decode()
+    for word in ("partition", "leader", "retention.ms", "cleanup.policy"):
+        assert word in described
+
+
+def test_a_setting_returns_to_its_default(penstock: Commands, topic: str) -> None:
+    penstock.run("topic", "alter", topic, "--set", "retention.ms=5s")
+    penstock.run("topic", "alter", topic, "--reset", "retention.ms")
+
+    settings = penstock.json("topic", "describe", topic)["settings"]
+    assert [each["is_default"] for each in settings if each["name"] == "retention.ms"] == [True]
+
+
+def test_a_topic_that_exists_is_an_error_unless_that_is_accepted(
+    penstock: Commands, topic: str
+) -> None:
+    refused = penstock.run("topic", "create", topic, code=1)
+    accepted = penstock.json("topic", "create", topic, "--if-not-exists")
+
+    assert "exist" in refused.stderr.decode()
+    assert accepted == {"topic": topic, "created": False}
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        ("topic", "describe", "missing"),
+        ("topic", "delete", "missing"),
+        ("topic", "alter", "missing", "--set", "retention.ms=1h"),
+        ("topic", "add-partitions", "missing", "3"),
+        ("consume", "missing"),
+    ],
+)
+def test_a_missing_topic_is_told_and_never_created(
+    penstock: Commands, args: tuple[str, ...]
+) -> None:
+    result = penstock.run(*args, "--json", code=1)
+
+    assert json.loads(result.stderr)["error"]["type"] == "TopicNotFound"
+    assert "missing" not in [each["name"] for each in penstock.json("topic", "list")]
+
+
+@pytest.mark.parametrize(
+    ("args", "kind"),
+    [
+        (("create", "with space"), "InvalidTopicName"),
+        (("create", "x", "--set", "retention.ms=-5"), "InvalidSetting"),
+        (("create", "x", "--set", "no.such.setting=1"), "InvalidSetting"),
+        (("create", "x", "--replication-factor", "3"), "InvalidReplication"),
+    ],
+)
+def test_what_the_broker_refuses_is_told_in_our_own_words(
+    penstock: Commands, args: tuple[str, ...], kind: str
+) -> None:
+    result = penstock.run("topic", *args, "--json", code=1)
+
+    assert json.loads(result.stderr)["error"]["type"] == kind
+
+
+def test_partitions_cannot_become_fewer(penstock: Commands, topic: str) -> None:
+    result = penstock.run("topic", "add-partitions", topic, "1", "--json", code=1)
+
+    assert json.loads(result.stderr)["error"]["type"] == "InvalidPartitionCount"
+
+
+# Messages.
+
+
+def test_lines_are_published_and_read_back_in_order(penstock: Commands, topic: str) -> None:
+    lines = [f"line {number}" for number in range(1_000)]
+
+    published = penstock.json("produce", topic, stdin="\n".join(lines))
+
+    partition = {"partition": 0, "count": 1_000, "first_offset": 0, "last_offset": 999}
+    assert published == {"topic": topic, "count": 1_000, "partitions": [partition]}
+    assert penstock.values(topic, "--from-beginning", "--exit-at-end") == lines
+
+
+def test_key_headers_and_time_of_a_message_arrive_as_they_were_given(
+    penstock: Commands, topic: str
+) -> None:
+    penstock.run(
+        "produce", topic, "--key", "k", "--value", "v", "--header", "a=1", "--header", "a=2",
+        "--timestamp", "2024-02-29T12:00:00.123Z", "--partition", "0",
+    )  # fmt: skip
+
+    (message,) = penstock.read(topic, "--from-beginning", "-n", "1")
+
+    assert message["key"] == "k"
+    assert message["value"] == "v"
+    assert message["headers"] == [{"name": "a", "value": "1"}, {"name": "a", "value": "2"}]
+    assert message["timestamp"] == "2024-02-29T12:00:00.123Z"
+
+
+def test_bytes_files_and_tombstones_arrive_unchanged(
+    penstock: Commands, topic: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "value"
+    file.write_bytes(b"\x00\xff\n\n")
+    penstock.run("produce", topic, "--value-file", str(file), "--tombstone", "--key", "k")
+
+    whole = penstock.run("consume", topic, "-o", "0", "-n", "1", "--format", "%v")
+    (tombstone,) = penstock.read(topic, "--offset", "-1", "--exit-at-end")
+
+    assert whole.stdout == b"\x00\xff\n\n"
+    assert (tombstone["key"], tombstone["value"]) == ("k", None)
+
+
+@pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
+def test_every_compression_is_read_back(penstock: Commands, topic: str, codec: str) -> None:
+    lines = ["same text again"] * 500
+    penstock.run("produce", topic, "--compression", codec, stdin="\n".join(lines))
+
+    assert penstock.values(topic, "--from-beginning", "-e") == lines
+
+
+@pytest.mark.parametrize("acks", ["0", "1", "all"])
+def test_messages_are_stored_with_every_kind_of_ack(
+    penstock: Commands, topic: str, acks: str
+) -> None:
+    penstock.run("produce", topic, "--acks", acks, "--value", "x")
+
+    assert penstock.values(topic, "--from-beginning", "-n", "1") == ["x"]
+
+
+def test_a_key_always_leads_to_the_same_partition(penstock: Commands) -> None:
+    name = f"t-{uuid4().hex[:12]}"
+    penstock.run("topic", "create", name, "-p", "4")
+    lines = [f"key{number % 7}:{number}" for number in range(70)]
+    penstock.run("produce", name, "-K", ":", stdin="\n".join(lines))
+
+    messages = penstock.read(name, "--from-beginning", "--exit-at-end")
+
+    homes = {(message["key"], message["partition"]) for message in messages}
+    assert len(messages) == 70
+    assert len(homes) == 7
+
+
+def test_lines_before_a_bad_one_are_published_and_counted(penstock: Commands, topic: str) -> None:
+    result = penstock.run("produce", topic, "-K", ":", "--json", stdin="a:1\nb:2\nc\n", code=1)
+
+    assert json.loads(result.stdout)["count"] == 2
+    assert "line 3 of standard input has no key separator" in result.stderr.decode()
+
+
+def test_a_message_above_the_limit_of_its_topic_is_refused_with_its_size(
+    penstock: Commands, topic: str
+) -> None:
+    penstock.run("topic", "alter", topic, "--set", "max.message.bytes=1000")
+
+    result = penstock.run("produce", topic, "--json", stdin="x" * 5_000, code=1)
+
+    assert json.loads(result.stderr.splitlines()[-1])["error"]["type"] == "BatchTooLarge"
+    assert json.loads(result.stdout)["count"] == 0
+
+
+def test_a_window_of_time_is_read_from_its_first_to_before_its_last_moment(
+    penstock: Commands, topic: str
+) -> None:
+    for hour in range(5):
+        time = f"2024-01-01T0{hour}:00:00Z"
+        penstock.run("produce", topic, "--value", str(hour), "--timestamp", time)
+
+    window = ("--from-time", "2024-01-01T01:00:00Z", "--to-time", "2024-01-01T03:00:00Z")
+
+    assert penstock.values(topic, *window) == ["1", "2"]
+    assert penstock.values(topic, "--from-beginning", "--to-time", "-1h") == list("01234")
+    assert penstock.values(topic, "--from-time", "-1h", "--exit-at-end") == []
+    assert penstock.values(topic, "--from-time", "0", "--to-time", "1704067200000") == []
+
+
+def test_reading_starts_where_it_is_told_and_stops_after_the_count(
+    penstock: Commands, topic: str
+) -> None:
+    penstock.run("produce", topic, stdin="\n".join(map(str, range(10))))
+
+    assert penstock.values(topic, "--offset", "4", "-n", "2") == ["4", "5"]
+    assert penstock.values(topic, "--offset", "-2", "--exit-at-end") == ["8", "9"]
+    assert penstock.values(topic, "--offset", "end", "--exit-at-end") == []
+    refused = penstock.run("consume", topic, "--offset", "11", code=1)
+    assert "holds 0 up to 10" in refused.stderr.decode()
+
+
+def test_a_partition_that_does_not_exist_is_told(penstock: Commands, topic: str) -> None:
+    result = penstock.run("consume", topic, "--partition", "7", code=1)
+
+    assert f"partition is 7, topic {topic} has 0..0" in result.stderr.decode()
+
+
+def test_messages_are_written_in_the_format_asked_for(penstock: Commands, topic: str) -> None:
+    penstock.run("produce", topic, "-k", "K", "-v", "V", "--timestamp", "5", "-H", "h=1")
+
+    args = ("consume", topic, "-o", "beginning", "-e", "--format", r"%t %p %o %k %v %T %h\n")
+
+    assert penstock.run(*args).stdout.decode() == f"{topic} 0 0 K V 5 h=1\n"
+
+
+def test_a_reader_that_goes_away_ends_consume_without_a_word(
+    penstock: Commands, topic: str
+) -> None:
+    penstock.run("produce", topic, stdin="\n".join(["x" * 100] * 5_000))
+
+    process = penstock.start("consume", topic, "--from-beginning", "--exit-at-end")
+    assert process.stdout is not None
+    assert process.stderr is not None
+    process.stdout.readline()
+    process.stdout.close()
+
+    assert process.stderr.read() == b""
+    assert process.wait(RUN_WAIT_S) == 0
+
+
+# Groups.
+
+
+@pytest.mark.parametrize("protocol", ["consumer", "classic"])
+def test_a_group_goes_on_where_it_stopped(
+    penstock: Commands, topic: str, group: str, protocol: str
+) -> None:
+    penstock.run("produce", topic, stdin="\n".join(map(str, range(10))))
+    joined = ("--group", group, "--group-protocol", protocol, "--from-beginning")
+
+    assert penstock.values(topic, *joined, "-n", "4") == ["0", "1", "2", "3"]
+    assert penstock.values(topic, *joined, "--exit-at-end") == ["4", "5", "6", "7", "8", "9"]
+
+
+@pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_consumer_commits_what_it_wrote_out(
+    penstock: Commands, topic: str, group: str, ending: signal.Signals
+) -> None:
+    penstock.run("produce", topic, stdin="a\nb\nc")
+    process = penstock.start("consume", topic, "--group", group, "--from-beginning")
+    assert process.stdout is not None
+    assert [process.stdout.readline() for _ in range(3)] == [b"a\n", b"b\n", b"c\n"]
+
+    process.send_signal(ending)
+    _output, complaint = process.communicate(timeout=RUN_WAIT_S)
+
+    assert (process.returncode, complaint) == (130, b"")
+    (progress,) = penstock.json("group", "describe", group)["progress"]
+    assert (progress["committed"], progress["lag"]) == (3, 0)
+
+
+def test_a_group_shows_its_members_and_cannot_be_moved_or_deleted_under_them(
+    penstock: Commands, topic: str, group: str
+) -> None:
+    penstock.run("produce", topic, stdin="a\nb")
+    process = penstock.start("consume", topic, "--group", group, "--from-beginning")
+    assert process.stdout is not None
+    try:
+        assert process.stdout.readline() == b"a\n"
+
+        described = penstock.json("group", "describe", group)
+        moved = penstock.run("group", "reset", group, "--to-earliest", "--json", code=1)
+        deleted = penstock.run("group", "delete", group, "--json", code=1)
+    finally:
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=RUN_WAIT_S)
+
+    (member,) = described["members"]
+    assert member["partitions"] == [{"topic": topic, "partition": 0}]
+    assert group in [each["name"] for each in penstock.json("group", "list")]
+    assert json.loads(moved.stderr)["error"]["type"] == "GroupNotEmpty"
+    assert json.loads(deleted.stderr)["error"]["type"] == "GroupNotEmpty"
+
+
+def test_a_dry_run_shows_the_moves_and_makes_none(
+    penstock: Commands, topic: str, group: str
+) -> None:
+    penstock.run("produce", topic, stdin="\n".join(map(str, range(10))))
+    penstock.run("consume", topic, "-g", group, "--from-beginning", "-n", "4")
+
+    planned = penstock.json("group", "reset", group, "--shift-by", "-1", "--dry-run")
+    move = {"topic": topic, "partition": 0, "before": 4, "after": 3}
+    assert planned == {"group": group, "dry_run": True, "moves": [move]}
+    assert penstock.json("group", "describe", group)["progress"][0]["committed"] == 4
+
+    done = penstock.json("group", "reset", group, "--shift-by", "-1")
+    assert done == {"group": group, "dry_run": False, "moves": [move]}
+    described = penstock.json("group", "describe", group)["progress"][0]
+    assert (described["committed"], described["end"], described["lag"]) == (3, 10, 7)
+
+
+def test_a_group_is_moved_to_ends_offsets_and_times(
+    penstock: Commands, topic: str, group: str
+) -> None:
+    for hour in range(4):
+        time = f"2024-01-01T0{hour}:00:00Z"
+        penstock.run("produce", topic, "--value", str(hour), "--timestamp", time)
+
+    def after(*args: str) -> int:
+        moves = penstock.json("group", "reset", group, "--topic", f"{topic}:0", *args)["moves"]
+        return int(moves[0]["after"])
+
+    assert after("--to-latest") == 4
+    assert after("--to-earliest") == 0
+    assert after("--to-offset", "2") == 2
+    assert after("--to-offset", "99") == 4
+    assert after("--to-time", "2024-01-01T00:30:00Z") == 1
+    assert penstock.values(topic, "-g", group, "--exit-at-end") == ["1", "2", "3"]
+
+
+def test_a_group_is_forgotten_when_it_is_deleted(
+    penstock: Commands, topic: str, group: str
+) -> None:
+    penstock.run("group", "reset", group, "--to-latest", "--topic", topic)
+    penstock.run("group", "delete", group)
+
+    assert group not in [each["name"] for each in penstock.json("group", "list")]
+    for args in (("describe", group), ("delete", group), ("reset", group, "--to-latest")):
+        result = penstock.run("group", *args, "--json", code=1)
+        assert json.loads(result.stderr)["error"]["type"] == "GroupNotFound"
+
+
+# Files.
+
+
+def test_the_files_of_a_running_node_are_verified_and_shown(
+    penstock: Commands, topic: str, node: Any
+) -> None:
+    penstock.run("produce", topic, "-k", "K", "-v", "needle")
+    (log,) = [each for each in node.data_dir.rglob("*.log") if topic in str(each)]
+
+    report = penstock.json("log", "verify", str(log.parent))
+    lines = penstock.run("log", "dump", str(log)).stdout.decode()
+
+    assert report["problems"] == 0
+    assert report["partitions"][0]["records"] == 1
+    assert "needle" in lines
+
+
+def test_damage_in_a_file_is_found_and_ends_with_1(
+    penstock: Commands, topic: str, node: Any, tmp_path: Path
+) -> None:
+    penstock.run("produce", topic, "-k", "K", "-v", "needle")
+    (log,) = [each for each in node.data_dir.rglob("*.log") if topic in str(each)]
+    copy = tmp_path / "copy"
+    shutil.copytree(log.parent, copy)
+    data = (copy / log.name).read_bytes()
+    (copy / log.name).write_bytes(data.replace(b"needle", b"noodle"))
+
+    result = penstock.run("log", "verify", str(copy), code=1)
+
+    assert log.name in result.stdout.decode()

@@ -1,0 +1,170 @@
+"""What commands make of their arguments before they contact anyone."""
+
+import json
+import subprocess
+import sys
+import types
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from penstock import __version__
+from penstock.cli.exits import exit_code
+from penstock.cli.main import app
+from penstock.config import OPTIONS, NodeOptions
+from penstock.errors import InvalidConfiguration, PenstockError, TimedOut, TopicExists
+
+# Nothing listens on port 1 of this machine, and the commands below must fail before they notice.
+NOWHERE = {"PENSTOCK_BOOTSTRAP": "127.0.0.1:1", "COLUMNS": "200", "NO_COLOR": "1"}
+
+
+def run(*args: str, environ: dict[str, str] | None = None) -> Result:
+    return CliRunner().invoke(app, args, env={**NOWHERE, **(environ or {})})
+
+
+def test_the_version_is_printed_for_people_and_for_programs() -> None:
+    assert run("version").stdout == f"penstock {__version__}\n"
+    assert json.loads(run("version", "--json").stdout) == {"version": __version__}
+
+
+def test_json_may_be_asked_for_before_the_command_too() -> None:
+    assert json.loads(run("--json", "version").stdout) == {"version": __version__}
+
+
+def test_the_help_tells_the_exit_codes() -> None:
+    text = run("--help").stdout
+
+    for words in ("0 done", "1 the operation failed", "3 no broker could be reached"):
+        assert words in text
+
+
+def test_the_help_of_serve_has_a_flag_for_every_option() -> None:
+    text = run("serve", "--help").stdout
+
+    for option in OPTIONS.values():
+        assert option.flag in text
+
+
+@pytest.mark.parametrize(
+    ("args", "told"),
+    [
+        (("topic", "create", "x", "--set", "retention.ms"), "is not NAME=VALUE"),
+        (("topic", "create", "x", "--set", "retention.ms=5q"), "retention.ms is '5q'"),
+        (("topic", "create", "x", "--partitions", "0"), "--partitions"),
+        (("topic", "alter", "x"), "nothing to change"),
+        (("produce", "x", "--header", "novalue"), "is not NAME=VALUE"),
+        (("produce", "x", "--key", "a", "--key-separator", ":"), "cannot be used with --key"),
+        (("produce", "x", "--acks", "2"), "--acks"),
+        (("produce", "x", "--compression", "rar"), "--compression"),
+        (("produce", "x", "--timestamp", "soon"), "'soon' is not a time like"),
+        (("consume", "x", "--from-time", "soon"), "'soon' is not a time like"),
+        (("consume", "x", "--offset", "x"), "is not a number, beginning, end or -N"),
+        (("consume", "x", "--from-beginning", "--offset", "3"), "choose one start"),
+        (("consume", "x", "--group", "g", "--offset", "3"), "a group decides"),
+        (("consume", "x", "--group", "g", "--partition", "3"), "a group decides"),
+        (("consume", "x", "--format", "%z"), "%z is not one of"),
+        (("consume", "x", "-n", "0"), "-n"),
+        (("group", "reset", "g"), "0 of them are given, not one"),
+        (("group", "reset", "g", "--to-latest", "--to-earliest"), "2 of them are given, not one"),
+        (
+            ("group", "reset", "g", "--to-latest", "--topic", "t:x"),
+            "is not TOPIC or TOPIC:PARTITION",
+        ),
+        (("no-such-command",), "no-such-command"),
+    ],
+)
+def test_a_mistyped_command_exits_with_2_and_says_what_is_wrong(
+    args: tuple[str, ...], told: str
+) -> None:
+    result = run(*args)
+
+    assert result.exit_code == 2
+    assert told in result.stderr
+    assert "Traceback" not in result.output
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        ("topic", "list"),
+        ("group", "list"),
+        ("produce", "t", "--value", "x"),
+        ("consume", "t"),
+    ],
+)
+def test_an_unreachable_broker_exits_with_3_and_says_what_to_try(args: tuple[str, ...]) -> None:
+    result = run(*args)
+
+    assert result.exit_code == 3
+    assert "no broker can be reached at 127.0.0.1:1 (Connection refused)" in result.stderr
+    assert "`penstock serve` starts a node" in result.stderr
+
+
+def test_an_error_is_json_where_json_is_asked_for() -> None:
+    result = run("topic", "list", "--json")
+
+    assert json.loads(result.stderr) == {
+        "error": {
+            "type": "Unavailable",
+            "message": "no broker can be reached at 127.0.0.1:1 (Connection refused)",
+            "retryable": True,
+        }
+    }
+
+
+def test_a_bootstrap_after_the_command_wins_over_the_environment() -> None:
+    result = run("topic", "list", "-b", "127.0.0.1:2")
+
+    assert "127.0.0.1:2" in result.stderr
+
+
+def test_a_bootstrap_that_is_no_address_fails_with_its_value() -> None:
+    result = run("topic", "list", "-b", "here:there")
+
+    assert result.exit_code == 1
+    assert "bootstrap is 'here:there', not HOST or HOST:PORT" in result.stderr
+
+
+def test_serve_reports_every_mistake_at_once_and_starts_nothing() -> None:
+    result = run("serve", "--kafka-port", "x", environ={"PENSTOCK_HTTP_PORT": "y"})
+
+    assert result.exit_code == 2
+    assert "flag --kafka-port: kafka_port is 'x', not a whole number" in result.stderr
+    assert "variable PENSTOCK_HTTP_PORT: http_port is 'y', not a whole number" in result.stderr
+
+
+def test_serve_hands_all_options_to_the_node_and_returns_its_code(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    started: list[NodeOptions] = []
+
+    def fake_run(options: NodeOptions) -> int:
+        started.append(options)
+        return 7
+
+    node = types.ModuleType("penstock.node")
+    node.__dict__["run"] = fake_run
+    monkeypatch.setitem(sys.modules, "penstock.node", node)
+    result = run("serve", "--kafka-port", "0", environ={"PENSTOCK_SEGMENT_BYTES": "1MiB"})
+
+    assert result.exit_code == 7
+    assert started == [NodeOptions(kafka_port=0, segment_bytes=2**20)]
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [(TimedOut("x"), 3), (TopicExists("x"), 1), (InvalidConfiguration("x"), 2)],
+)
+def test_an_exit_code_tells_the_kind_of_failure(error: PenstockError, code: int) -> None:
+    assert exit_code(error) == code
+
+
+def test_help_does_not_load_what_only_other_commands_need() -> None:
+    check = (
+        "import sys; import penstock.cli; "
+        "heavy = {'confluent_kafka', 'rich', 'yaml', 'starlette', 'penstock.log'}; "
+        "print(*sorted(heavy & set(sys.modules)))"
+    )
+    result = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True)
+
+    assert (result.stdout.strip(), result.stderr) == ("", "")

@@ -1,0 +1,52 @@
+"""Tables for people, JSON for programs."""
+
+import io
+import json
+from dataclasses import dataclass
+
+from penstock.cli.output import Grid, Output
+
+
+@dataclass(frozen=True)
+class Thing:
+    name: str
+    size: int | None
+
+
+def shown(value: object, *parts: str | Grid, as_json: bool = False) -> str:
+    stream = io.BytesIO()
+    Output(as_json=as_json, stream=stream).show(value, *parts)
+    return stream.getvalue().decode()
+
+
+def test_programs_get_one_line_of_json_and_no_table() -> None:
+    text = shown([Thing("a", None)], Grid(("name",), [("a",)]), as_json=True)
+
+    assert json.loads(text) == [{"name": "a", "size": None}]
+    assert text.count("\n") == 1
+
+
+def test_people_get_the_text_and_the_table() -> None:
+    lines = shown({}, "Two things.", Grid(("name", "size"), [("a", 1), ("b", None)])).splitlines()
+
+    assert lines[0] == "Two things."
+    assert lines[1].split() == ["name", "size"]
+    assert [line.split() for line in lines[3:]] == [["a", "1"], ["b", "-"]]
+
+
+def test_numbers_stand_to_the_right() -> None:
+    lines = shown({}, Grid(("size",), [(1,), (1000,)])).splitlines()
+
+    assert lines[2].endswith("   1")
+    assert lines[3].endswith("1000")
+
+
+def test_a_wide_table_in_a_pipe_is_not_cut_off() -> None:
+    text = shown({}, Grid(("name", "more"), [("x" * 300, "y" * 300)]))
+
+    assert "x" * 300 in text
+    assert "y" * 300 in text
+
+
+def test_square_brackets_in_a_name_are_not_taken_for_markup() -> None:
+    assert "[red]x[/red]" in shown({}, Grid(("name",), [("[red]x[/red]",)]))

@@ -1,0 +1,58 @@
+"""Times as people type them."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.cli.times import parse_time_ms, show_time
+
+NOW_MS = 1_700_000_000_000
+MOMENTS = st.datetimes(
+    min_value=datetime(1980, 1, 1),  # noqa: DTZ001 (the strategy wants bounds without a zone)
+    max_value=datetime(2200, 1, 1),  # noqa: DTZ001
+    timezones=st.just(UTC),
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("now", NOW_MS),
+        ("1700000000123", 1_700_000_000_123),
+        ("-1h", NOW_MS - 3_600_000),
+        ("+30s", NOW_MS + 30_000),
+        ("2023-11-14T22:13:20Z", NOW_MS),
+        ("2023-11-14T23:13:20+01:00", NOW_MS),
+        ("2023-11-14 22:13:20.500+00:00", NOW_MS + 500),
+    ],
+)
+def test_every_way_to_write_a_time_is_understood(text: str, expected: int) -> None:
+    assert parse_time_ms(text, now_ms=NOW_MS) == expected
+
+
+def test_a_time_without_a_zone_is_local_time() -> None:
+    local = datetime(2024, 7, 1, 12, 0).astimezone()
+
+    assert parse_time_ms("2024-07-01T12:00", now_ms=NOW_MS) == local.timestamp() * 1000
+
+
+@pytest.mark.parametrize("text", ["", "yesterday", "-1x", "2024-13-01", "12:00", "1e9", "--1h"])
+def test_what_is_no_time_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="not a"):
+        parse_time_ms(text, now_ms=NOW_MS)
+
+
+@given(MOMENTS)
+def test_a_shown_time_is_read_back_as_itself(moment: datetime) -> None:
+    timestamp_ms = (moment - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(milliseconds=1)
+
+    shown = show_time(timestamp_ms)
+
+    assert shown is not None
+    assert parse_time_ms(shown, now_ms=NOW_MS) == timestamp_ms
+
+
+def test_a_missing_time_is_shown_as_missing() -> None:
+    assert show_time(None) is None
