@@ -105,7 +105,7 @@ def consume(
     bounds = Bounds(count_max=count, to_ms=request.to_ms, exit_at_end=exit_at_end)
     signal.signal(signal.SIGTERM, _interrupt)
     admin = open_admin(bootstrap)
-    admin.partitions(topic)
+    output = Output(as_json=as_json)
     from penstock.client import Consumer
 
     with Consumer(
@@ -115,11 +115,15 @@ def consume(
         isolation=isolation.value,
         protocol=protocol.value,
     ) as consumer:
-        reading = Reading(consumer, writer, Output(as_json=as_json), bounds)
+        reading = Reading(consumer, writer, output, bounds)
         if group is None:
             request.assign(consumer, admin, bounds)
+            if request.is_from_end and output.is_terminal:
+                output.note("Waiting for new messages; --from-beginning shows older ones, too.")
             reading.run()
         else:
+            # A group may subscribe to a topic that nobody has created; a person mistyped it.
+            admin.partitions(topic)
             consumer.subscribe(topic, reading.commit)
             reading.run_committing()
 
@@ -133,6 +137,11 @@ class ReadRequest:
     offset: str | None
     from_ms: int | None
     to_ms: int | None
+
+    @property
+    def is_from_end(self) -> bool:
+        """Whether only messages are read that do not exist yet."""
+        return self.from_ms is None and self.offset in (None, "end")
 
     def assign(self, consumer: "Consumer", admin: "Admin", bounds: Bounds) -> None:
         """Find the first offset and, where it is known, the last, and start the consumer there."""

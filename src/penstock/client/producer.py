@@ -99,7 +99,7 @@ class Producer:
             self._failure = self._describe(error, message)
 
     def _describe(self, error: KafkaError, message: Any) -> PenstockError:
-        failure = translate(error, f"publish to {message.topic()}")
+        failure = translate(error, f"publish to {message.topic()} partition {message.partition()}")
         if isinstance(failure, BatchTooLarge):
             size_bytes = len(message)
             return BatchTooLarge(
