@@ -76,9 +76,10 @@ def _table(report: "VerifyReport", directory: Path) -> Grid:
 
 
 def _verdict(report: "VerifyReport") -> str:
-    if report.problems:
-        return "\n".join([*report.problems, f"{len(report.problems)} problems were found."])
-    return "Everything that was stored is whole."
+    found = len(report.problems)
+    if found == 0:
+        return "Everything that was stored is whole."
+    return "\n".join([*report.problems, f"{found} problem{'s' if found > 1 else ''} found."])
 
 
 def _as_json(report: "VerifyReport") -> dict[str, object]:
@@ -102,5 +103,13 @@ def _as_json(report: "VerifyReport") -> dict[str, object]:
 
 
 def _readable(line: Mapping[str, object]) -> bytes:
-    words = [f"{key}={value}" for key, value in line.items() if key != "type"]
+    words = [f"{key}={_word(value)}" for key, value in line.items() if key != "type"]
     return f"{line['type']:<8} {' '.join(words)}\n".encode()
+
+
+def _word(value: object) -> str:
+    """Quote what would not be seen as one word."""
+    if value is None:
+        return "-"
+    text = str(value)
+    return text if isinstance(value, str) and text.isalnum() else encode_json(value).decode()
