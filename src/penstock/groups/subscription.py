@@ -1,0 +1,91 @@
+"""Which topics members subscribe to: by name, by regular expression, or inside classic metadata."""
+
+import re
+import struct
+from collections.abc import Mapping
+from dataclasses import dataclass
+from hashlib import blake2b
+from uuid import UUID
+
+from penstock.errors import InvalidSubscription
+
+
+@dataclass(frozen=True, slots=True)
+class TopicInfo:
+    """What groups need to know of a topic."""
+
+    topic_id: UUID
+    partitions: int
+
+
+class Catalog:
+    """The topics of the cluster at one moment, and what subscriptions mean at that moment."""
+
+    def __init__(self, topics: Mapping[str, TopicInfo]) -> None:
+        self.topics = dict(topics)
+        self._matches: dict[str, frozenset[str]] = {}
+
+    def resolve(self, names: tuple[str, ...], regex: str | None) -> frozenset[str]:
+        """The existing topics among `names`, and those whose whole name matches `regex`."""
+        found = self.topics.keys() & names
+        return frozenset(found | self._matching(regex)) if regex else frozenset(found)
+
+    def digest(self, names: frozenset[str]) -> int:
+        """A number that changes when one of the topics changes."""
+        digest = blake2b(digest_size=7)
+        for name in sorted(names):
+            info = self.topics[name]
+            digest.update(f"{name}/{info.topic_id}/{info.partitions};".encode())
+        return int.from_bytes(digest.digest())
+
+    def gone_since(self, earlier: "Catalog") -> list[str]:
+        """Topics of `earlier` that were deleted, including those created anew under their name."""
+        return sorted(
+            name
+            for name, info in earlier.topics.items()
+            if name not in self.topics or self.topics[name].topic_id != info.topic_id
+        )
+
+    def _matching(self, regex: str) -> frozenset[str]:
+        if regex not in self._matches:
+            pattern = re.compile(regex)
+            self._matches[regex] = frozenset(filter(pattern.fullmatch, self.topics))
+        return self._matches[regex]
+
+
+# RE2, which Kafka uses, has neither; both make Python's matcher slow on hostile input.
+_BEYOND_RE2 = re.compile(r"\(\?(=|!|<=|<!|P=|\()|\\[1-9]")
+_NESTED_REPEAT = re.compile(r"[*+}]\)+[*+{]")
+
+
+def check_regex(regex: str, chars_max: int) -> None:
+    """Refuse an expression that cannot be compiled or could take unreasonable time to match."""
+    if len(regex) > chars_max:
+        raise InvalidSubscription(f"the expression has {len(regex)} characters, not {chars_max}")
+    if _BEYOND_RE2.search(regex) or _NESTED_REPEAT.search(regex):
+        raise InvalidSubscription(f"{regex!r} uses look-around, back-references or nested repeats")
+    try:
+        re.compile(regex)
+    except re.error as error:
+        raise InvalidSubscription(f"{regex!r} cannot be compiled: {error}") from error
+
+
+def classic_topics(metadata: bytes) -> frozenset[str] | None:
+    """The topics in a ConsumerProtocolSubscription, or None when the bytes are something else.
+
+    All versions begin alike: version (int16), count of topics (int32), then for each its length
+    (int16) and its name.
+    """
+    try:
+        _version, count = struct.unpack_from(">hi", metadata)
+        topics, position = [], 6
+        for _ in range(count):
+            (size,) = struct.unpack_from(">h", metadata, position)
+            name = metadata[position + 2 : position + 2 + size]
+            if size < 0 or len(name) != size:
+                return None
+            topics.append(name.decode())
+            position += 2 + size
+    except (struct.error, UnicodeDecodeError):
+        return None
+    return frozenset(topics)

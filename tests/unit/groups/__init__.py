@@ -1,0 +1,1 @@
+"""Groups of Kafka consumers, driven command by command."""
