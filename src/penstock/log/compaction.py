@@ -8,8 +8,8 @@ the topic's tombstone retention, so that readers can learn of the deletion.
 Entries keep their index and records their offset: a batch that lost all its records leaves a row of
 size 0. Rows can then no longer be derived from the payloads, so both files are swapped in together:
 
-1. write and sync `<name>.log.clean` and `<name>.index.clean`; after a crash here the next start
-   removes them;
+1. write and sync `<name>.log.clean` and `<name>.index.clean`, then the directory; after a crash
+   here the next start removes them;
 2. create `<name>.swap` and sync the directory; from here on the next start finishes the swap;
 3. rename both, sync the directory;
 4. remove `<name>.swap`, sync the directory.
@@ -20,10 +20,10 @@ from dataclasses import dataclass, replace
 from hashlib import blake2b
 from pathlib import Path
 
-from penstock.errors import Corruption
+from penstock.errors import Corruption, InvalidRequest
 from penstock.log.disk import Disk
 from penstock.log.index import EntryKind, IndexTable, Row
-from penstock.log.segment import INDEX_SUFFIX, LOG_SUFFIX, Segment
+from penstock.log.segment import INDEX_SUFFIX, LOG_SUFFIX, Segment, sealed_segments
 from penstock.log.settings import LogSettings
 from penstock.record import Record, decode_records, read_header, rewrite_batch
 from penstock.record.batch import checksum_matches
@@ -64,7 +64,7 @@ class Compaction:
             covered.append(segment)
             if segment.table.header.cleaned_ms == 0:
                 for _, batch in _checked_batches(segment):
-                    for record in decode_records(batch):
+                    for record in _decoded(batch):
                         if record.key is not None:
                             latest[_digest(record.key)] = record.offset
         return latest, covered
@@ -94,7 +94,7 @@ class Compaction:
         header = read_header(batch)
         if header.is_control or header.is_transactional:
             return batch
-        records = list(decode_records(batch))
+        records = _decoded(batch)
         kept = [record for record in records if self._is_kept(segment, record, latest)]
         if len(kept) == len(records):
             return batch
@@ -115,7 +115,7 @@ def plan_compaction(
 ) -> Compaction | None:
     """Return a pass over the sealed segments when enough of them was never cleaned."""
     ripe = []
-    for segment in segments[:-1]:
+    for segment in sealed_segments(segments):
         if segment.table.max_timestamp > now_ms - settings.compaction_lag_ms:
             break
         ripe.append(segment)
@@ -149,6 +149,8 @@ def finish_interrupted_swap(disk: Disk, directory: Path) -> None:
 
 
 def _swap_in(disk: Disk, cleaned: Segment) -> None:
+    # The marker must not be on disk without both files: the next start would swap in only one.
+    disk.sync_directory(cleaned.directory)
     marker = cleaned.path(_SWAP)
     disk.create(marker).close()
     disk.sync_directory(cleaned.directory)
@@ -180,6 +182,17 @@ def _checked_batches(
                 " compaction leaves the partition alone"
             )
         yield row, batch
+
+
+def _decoded(batch: bytes) -> list[Record]:
+    """Return the records, or none when a producer sent bytes that are not records.
+
+    Such a batch is as durable as any other and stays as it is.
+    """
+    try:
+        return list(decode_records(batch))
+    except InvalidRequest:
+        return []
 
 
 def _digest(key: bytes) -> bytes:

@@ -16,7 +16,8 @@ cuts because nobody was told of them:
 - payloads without rows: the rows are derived again.
 
 Records of a topic with `durability=os` are not synced here but by the next checkpoint. State
-entries always are, and then the records before them are too.
+entries always are, and then the records before them are too, those of earlier flushes included: a
+state entry whose preceding records are lost has lost its place and is cut.
 """
 
 from penstock.log.disk import Buffer
@@ -29,6 +30,7 @@ class Flush:
 
     __slots__ = (
         "_creates",
+        "_follows_unsynced",
         "_log_buffers",
         "_rows",
         "_seals",
@@ -43,7 +45,7 @@ class Flush:
         "state_position",
     )
 
-    def __init__(self, segment: Segment, *, sync_records: bool) -> None:
+    def __init__(self, segment: Segment, *, sync_records: bool, follows_unsynced: bool) -> None:
         self.segment = segment
         self.first_row = segment.table.count
         self.log_position = segment.log_bytes
@@ -52,6 +54,7 @@ class Flush:
         self.next_index = segment.next_index
         self.last_term = 0
         self._sync_records = sync_records
+        self._follows_unsynced = follows_unsynced
         self._log_buffers: list[Buffer] = []
         self._state_buffers: list[Buffer] = []
         self._rows: list[Buffer] = []
@@ -122,7 +125,7 @@ class Flush:
         if self._state_buffers:
             files.state.write_at(self.state_position, self._state_buffers)
         files.index.write_at(HEADER_BYTES + self.first_row * ROW_BYTES, [b"".join(self._rows)])
-        if self._log_buffers and self.is_synced:
+        if self.is_synced and (self._log_buffers or self._follows_unsynced):
             sync_file(files.log)
         if self._state_buffers:
             sync_file(files.state)

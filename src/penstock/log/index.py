@@ -131,7 +131,10 @@ def read_index_header(data: Buffer, name: str) -> IndexHeader:
 
 def read_row(data: Buffer, number: int) -> Row | None:
     """Return row `number` of an index file, or None when it is not whole or damaged."""
-    start = HEADER_BYTES + number * ROW_BYTES
+    return _checked_row(data, HEADER_BYTES + number * ROW_BYTES)
+
+
+def _checked_row(data: Buffer, start: int) -> Row | None:
     if start + ROW_BYTES > len(data):
         return None
     (crc,) = _CRC.unpack_from(data, start + _ROW.size)
@@ -185,6 +188,10 @@ class IndexTable:
     def row(self, number: int) -> Row:
         """Return row `number`."""
         return Row(*_ROW.unpack_from(self._rows, number * ROW_BYTES))
+
+    def checked_row(self, number: int) -> Row | None:
+        """Return row `number`, or None when its bytes are damaged."""
+        return _checked_row(self._rows, number * ROW_BYTES)
 
     def last(self) -> Row | None:
         """Return the last row, or None when there is none."""

@@ -25,7 +25,13 @@ from penstock.log.disk import Disk
 from penstock.log.flush import Flush
 from penstock.log.index import HEADER_BYTES, ROW_BYTES, EntryKind, IndexHeader, IndexTable, Row
 from penstock.log.recovery import recover
-from penstock.log.segment import FileRange, Segment, new_segment, sync_file
+from penstock.log.segment import (
+    FileRange,
+    Segment,
+    new_segment,
+    sealed_segments,
+    sync_file,
+)
 from penstock.log.settings import LogSettings
 from penstock.log.state import StateEntry, read_state_entry
 from penstock.record import Record, RecordBatch, decode_records, stamp
@@ -178,11 +184,15 @@ class PartitionLog:
     def _begin_flush(self, size_bytes: int, now_ms: int) -> Flush:
         active = self.segments[-1] if self.segments else None
         if active is not None and not self._is_full(active, size_bytes, now_ms):
-            return Flush(active, sync_records=self.settings.sync_records)
+            return Flush(
+                active,
+                sync_records=self.settings.sync_records,
+                follows_unsynced=self._synced_index < self.next_index,
+            )
         header = IndexHeader(self.next_index, self.next_offset, self.last_term, now_ms)
         segment = new_segment(self._disk, self.directory, header)
         self.segments.append(segment)
-        flush = Flush(segment, sync_records=self.settings.sync_records)
+        flush = Flush(segment, sync_records=self.settings.sync_records, follows_unsynced=False)
         flush.begin_segment(active)
         return flush
 
@@ -214,7 +224,11 @@ class PartitionLog:
             self._map_sealed(self.segments[-2])
 
     def abandon(self, flush: Flush) -> None:
-        """Take back a flush that failed to write. Runs file operations; raises `OSError`."""
+        """Take back a flush that failed to write. Runs file operations; raises `OSError`.
+
+        The cuts are synced: an abandoned state entry that came back after a power cut would take
+        the index of a record that was appended, and acknowledged, in its place.
+        """
         assert flush is self._running_flush
         self._running_flush = None
         segment = flush.segment
@@ -225,9 +239,8 @@ class PartitionLog:
         segment.table.truncate(flush.first_row)
         segment.log_bytes = flush.log_position
         segment.state_bytes = flush.state_position
-        segment.files.log.truncate(flush.log_position)
-        segment.files.state.truncate(flush.state_position)
-        segment.files.index.truncate(HEADER_BYTES + flush.first_row * ROW_BYTES)
+        self._withdraw_checkpoint()
+        _cut(segment)
 
     def _map_sealed(self, segment: Segment) -> None:
         """Read the rows of a segment that has just been sealed from its file."""
@@ -289,28 +302,48 @@ class PartitionLog:
     def find_time(self, timestamp: int, *, end_offset: int, start_offset: int = 0) -> Record | None:
         """Return the first record at or after `timestamp`, in log order."""
         for segment in self.segments:
-            if segment.table.max_timestamp < timestamp:
-                continue
-            for number in range(segment.table.number_of_time(timestamp), segment.table.count):
-                row = segment.table.row(number)
-                if row.kind != EntryKind.RECORDS or row.size == 0:
-                    continue
-                if row.next_offset <= start_offset:
-                    continue
-                for record in self._records(segment, row):
-                    if record.offset >= end_offset:
-                        return None
-                    if record.timestamp >= timestamp and record.offset >= start_offset:
-                        return record
+            found = self._find_time_in(segment, timestamp, start_offset, end_offset)
+            if found is not None:
+                return found
         return None
 
     def find_newest(self, *, end_offset: int) -> Record | None:
         """Return the record with the largest timestamp; the first one when several share it."""
-        segments = [segment for segment in self.segments if segment.first_offset < end_offset]
-        if not segments:
+        bounds = [(_newest_ms(segment, end_offset), segment) for segment in self.segments]
+        newest: Record | None = None
+        for bound_ms, segment in sorted(bounds, key=lambda pair: pair[0], reverse=True):
+            if bound_ms < 0 or (newest is not None and bound_ms < newest.timestamp):
+                break
+            # Compaction may have removed the record that the rows remember as the newest.
+            found = self._find_time_in(segment, bound_ms, 0, end_offset) or max(
+                self._records_from(segment, 0, end_offset), key=_by_time, default=None
+            )
+            newest = max(filter(None, (newest, found)), key=_by_time, default=None)
+        return newest
+
+    def _find_time_in(
+        self, segment: Segment, timestamp: int, start_offset: int, end_offset: int
+    ) -> Record | None:
+        if segment.table.max_timestamp < timestamp:
             return None
-        newest = max(segment.table.max_timestamp for segment in segments)
-        return self.find_time(newest, end_offset=end_offset) if newest >= 0 else None
+        table = segment.table
+        first_row = max(table.number_of_time(timestamp), table.number_of_offset(start_offset))
+        for record in self._records_from(segment, first_row, end_offset):
+            if record.timestamp >= timestamp and record.offset >= start_offset:
+                return record
+        return None
+
+    def _records_from(self, segment: Segment, first_row: int, end_offset: int) -> Iterator[Record]:
+        """Yield the written records of a segment from a row on, up to `end_offset`."""
+        for number in range(first_row, segment.written_rows):
+            row = segment.table.row(number)
+            if row.first_offset >= end_offset:
+                return
+            if row.kind == EntryKind.RECORDS and row.size:
+                for record in self._records(segment, row):
+                    if record.offset >= end_offset:
+                        return
+                    yield record
 
     def _records(self, segment: Segment, row: Row) -> Iterator[Record]:
         batch = segment.files.log.read_at(row.log_position, row.size)
@@ -376,26 +409,28 @@ class PartitionLog:
         """Remove all entries from `index` on, durably, before others take their place.
 
         Entries that were replaced must not come back after a crash, so the cut is synced before
-        anything is appended, and the checkpoint is withdrawn before the cut.
+        anything is appended, and the checkpoint is withdrawn before the cut. A segment that begins
+        with `index` stays, empty: the one before it may have been compacted, and the rows of such a
+        segment cannot be derived, so it must not become the last one.
         """
         assert self._open_flush is None
         assert self._running_flush is None
-        self._checkpoint.withdraw()
-        while len(self.segments) > 1 and self.segments[-1].first_index >= index:
+        kept = max(1, bisect_right(self.segments, index, key=_first_index))
+        self._withdraw_checkpoint()
+        while len(self.segments) > kept:
             self.segments.pop().remove_files()
-        self._disk.sync_directory(self.directory)
         segment = self.segments[-1]
         rows = max(0, index - segment.first_index)
         table = IndexTable.growing(segment.table.header, segment.files.index.view(), rows)
-        reopened = Segment(self._disk, self.directory, table)
-        files = reopened.files
-        files.log.truncate(reopened.log_bytes)
-        files.state.truncate(reopened.state_bytes)
-        files.index.truncate(HEADER_BYTES + rows * ROW_BYTES)
-        files.sync()
-        self.segments[-1] = reopened
-        self.written_index = reopened_end = self.next_index
-        self._synced_index = self._checkpointed_index = reopened_end
+        self.segments[-1] = reopened = Segment(self._disk, self.directory, table)
+        _cut(reopened)
+        self.written_index = self.next_index
+        self._synced_index = self.next_index
+
+    def _withdraw_checkpoint(self) -> None:
+        """Forget the checkpoint before a cut, so that recovery finishes one that a crash stops."""
+        self._checkpoint.withdraw()
+        self._checkpointed_index = EntryIndex(0)
 
     def seal_if_due(self, now_ms: int) -> bool:
         """Begin a new segment when the active one is old, so that retention can take it.
@@ -408,7 +443,11 @@ class PartitionLog:
             return False
         flush = self._begin_flush(0, now_ms)
         self._running_flush = flush
-        flush.run()
+        try:
+            flush.run()
+        except OSError:
+            self.abandon(flush)
+            raise
         self.finish(flush)
         return True
 
@@ -422,7 +461,7 @@ class PartitionLog:
         if not settings.deletes:
             return found
         excess = self.size_bytes - settings.retention_bytes if settings.retention_bytes >= 0 else 0
-        for segment in self.segments[:-1]:
+        for segment in sealed_segments(self.segments):
             newest_ms = segment.table.max_timestamp
             is_old = 0 <= settings.retention_ms < now_ms - newest_ms
             is_excess = settings.retention_bytes >= 0 and excess >= segment.size_bytes
@@ -435,7 +474,7 @@ class PartitionLog:
     def below(self, offset: int, *, deletable_index: int) -> list[Segment]:
         """Return the oldest segments whose records all lie below `offset`."""
         found = []
-        for segment in self.segments[:-1]:
+        for segment in sealed_segments(self.segments):
             if segment.table.next_offset > offset or segment.next_index > deletable_index:
                 break
             found.append(segment)
@@ -455,6 +494,33 @@ class PartitionLog:
         self._checkpoint.close()
         for segment in self.segments:
             segment.drop_files()
+
+
+def _cut(segment: Segment) -> None:
+    """Cut the files of a segment down to the entries in its table, durably, in this order.
+
+    A row that outlived its payload would look like damage. A record that outlived a state entry
+    before it would take its index.
+    """
+    files = segment.files
+    files.index.truncate(HEADER_BYTES + segment.table.count * ROW_BYTES)
+    sync_file(files.index)
+    files.log.truncate(segment.log_bytes)
+    sync_file(files.log)
+    files.state.truncate(segment.state_bytes)
+    sync_file(files.state)
+
+
+def _newest_ms(segment: Segment, end_offset: int) -> int:
+    """Return the largest timestamp written below `end_offset`, or -1."""
+    if segment.written_rows == 0 or segment.first_offset >= end_offset:
+        return -1
+    number = segment.table.number_of_offset(end_offset - 1)
+    return segment.table.row(min(number, segment.written_rows - 1)).max_timestamp
+
+
+def _by_time(record: Record) -> tuple[int, int]:
+    return record.timestamp, -record.offset
 
 
 def _first_offset(segment: Segment) -> int:

@@ -60,6 +60,8 @@ def recover(disk: Disk, directory: Path, checkpoint: CheckpointFile) -> Recovere
     first_indexes = _existing_segments(disk, directory)
     if not first_indexes:
         return Recovered([], 0, 0)
+    # A killed process may have created or removed files without making their names durable.
+    disk.sync_directory(directory)
     segments = [_open_sealed(disk, directory, first) for first in first_indexes[:-1]]
     for segment, following in zip(segments, first_indexes[1:], strict=True):
         if segment.next_index != following:
@@ -74,15 +76,16 @@ def recover(disk: Disk, directory: Path, checkpoint: CheckpointFile) -> Recovere
 def _existing_segments(disk: Disk, directory: Path) -> list[int]:
     """Return the first index of every whole segment; finish creations and removals cut short."""
     names = set(disk.names(directory))
-    stems = {name.split(".")[0] for name in names if name.endswith((LOG_SUFFIX, INDEX_SUFFIX))}
-    whole = []
-    for first_index in sorted(int(stem) for stem in stems if stem.isdigit()):
-        if _is_whole(disk, directory, first_index, names):
-            whole.append(first_index)
-        else:
-            for suffix in (LOG_SUFFIX, STATE_SUFFIX, INDEX_SUFFIX):
-                disk.remove(segment_path(directory, first_index, suffix))
-            disk.sync_directory(directory)
+    suffixes = (LOG_SUFFIX, STATE_SUFFIX, INDEX_SUFFIX)
+    stems = {name.split(".")[0] for name in names if name.endswith(suffixes)}
+    found = sorted(int(stem) for stem in stems if stem.isdigit())
+    whole = [first for first in found if _is_whole(disk, directory, first, names)]
+    for first_index in sorted(set(found) - set(whole)):
+        if whole and whole[0] < first_index < whole[-1]:
+            path = segment_path(directory, first_index, LOG_SUFFIX)
+            raise Corruption(f"{path} is missing, but segments before and after it are there")
+        for suffix in suffixes:
+            disk.remove(segment_path(directory, first_index, suffix))
     return whole
 
 
@@ -119,6 +122,8 @@ def _open_sealed(disk: Disk, directory: Path, first_index: int) -> Segment:
     data = disk.open(path).view()
     header = read_index_header(data, str(path))
     count = (len(data) - HEADER_BYTES) // ROW_BYTES
+    if count and read_row(data, count - 1) is None:
+        raise Corruption(f"row {count - 1} of {path} is damaged")
     segment = Segment(disk, directory, IndexTable.mapped(header, data, count))
     log_bytes = segment.files.log.size()
     state_bytes = segment.files.state.size()
@@ -150,8 +155,12 @@ def _recover_last(
     segment = Segment(disk, directory, table)
     cut_log = log_bytes - segment.log_bytes
     cut_state = state_bytes - segment.state_bytes
+    newest = checkpoint.newest
     is_clean = (
-        trusted == table.count
+        # Without a checkpoint even the header may sit in the page cache only.
+        newest is not None
+        and newest.first_index == first_index
+        and trusted == table.count
         and cut_log == cut_state == 0
         and len(rows) == HEADER_BYTES + table.count * ROW_BYTES
     )
@@ -159,12 +168,14 @@ def _recover_last(
         del rows
         log.truncate(segment.log_bytes)
         state.truncate(segment.state_bytes)
+        # What a killed process wrote may sit in the page cache only. It counts as durable from now
+        # on, and the derived rows say so: they must not reach the disk before it.
+        log.sync()
+        state.sync()
         derived = b"".join(table.row(number).pack() for number in range(trusted, table.count))
         index.write_at(HEADER_BYTES + trusted * ROW_BYTES, [derived])
         index.truncate(HEADER_BYTES + table.count * ROW_BYTES)
-        # What a killed process wrote may sit in the page cache only; it counts as durable from now.
-        for file in (log, state, index):
-            file.sync()
+        index.sync()
         checkpoint.write(
             first_index=first_index,
             rows=table.count,
@@ -182,6 +193,9 @@ def _trusted_table(
     count = newest.rows if newest and newest.first_index == header.first_index else 0
     if HEADER_BYTES + count * ROW_BYTES > len(rows):
         raise Corruption(f"{path} has {len(rows)} bytes, {count} rows were once durable")
+    # The scan begins where the last trusted row ends; a damaged row would have it cut entries.
+    if count and read_row(rows, count - 1) is None:
+        raise Corruption(f"row {count - 1} of {path} is damaged, and it was once durable")
     return IndexTable.growing(header, rows, count)
 
 

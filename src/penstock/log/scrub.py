@@ -3,11 +3,11 @@
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from penstock.log.index import EntryKind
-from penstock.log.segment import LOG_SUFFIX, STATE_SUFFIX, Segment
+from penstock.log.index import HEADER_BYTES, ROW_BYTES, EntryKind, Row
+from penstock.log.segment import INDEX_SUFFIX, LOG_SUFFIX, STATE_SUFFIX, Segment
 from penstock.log.state import read_state_entry
 from penstock.record import read_header
-from penstock.record.batch import checksum_matches
+from penstock.record.batch import MAGIC, checksum_matches
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,10 @@ def scrub_segment(segment: Segment, pause: Callable[[int], None]) -> Iterator[Da
     `pause` is told the bytes of each entry read, so that the caller can keep a pace.
     """
     for number in range(segment.written_rows):
-        row = segment.table.row(number)
+        row = segment.table.checked_row(number)
+        if row is None:
+            yield _damaged_row(segment, number)
+            continue
         if row.size == 0:
             continue
         pause(row.size)
@@ -37,9 +40,7 @@ def scrub_segment(segment: Segment, pause: Callable[[int], None]) -> Iterator[Da
         start = row.log_position if is_log else row.state_position
         file = segment.files.log if is_log else segment.files.state
         data = file.read_at(start, row.size)
-        reason = (
-            _fault_in_batch(data, row.size, row.first_offset) if is_log else _fault_in_state(data)
-        )
+        reason = _fault_in_batch(data, row) if is_log else _fault_in_state(data)
         if reason:
             yield Damage(
                 path=str(segment.path(LOG_SUFFIX if is_log else STATE_SUFFIX)),
@@ -52,13 +53,33 @@ def scrub_segment(segment: Segment, pause: Callable[[int], None]) -> Iterator[Da
             )
 
 
-def _fault_in_batch(data: bytes, size: int, offset: int) -> str | None:
-    if len(data) < size:
-        return f"the file ends {size - len(data)} bytes early"
+def _damaged_row(segment: Segment, number: int) -> Damage:
+    start = HEADER_BYTES + number * ROW_BYTES
+    return Damage(
+        path=str(segment.path(INDEX_SUFFIX)),
+        index=segment.first_index + number,
+        offset=segment.first_offset,
+        start=start,
+        end=start + ROW_BYTES,
+        is_log=False,
+        reason="the checksum of the row does not match",
+    )
+
+
+def _fault_in_batch(data: bytes, row: Row) -> str | None:
+    if len(data) < row.size:
+        return f"the file ends {row.size - len(data)} bytes early"
     if not checksum_matches(data):
         return "the checksum of the batch does not match"
-    if read_header(data).base_offset != offset:
-        return f"the batch says offset {read_header(data).base_offset}, the index says {offset}"
+    header = read_header(data)
+    if header.base_offset != row.first_offset:
+        return f"the batch says offset {header.base_offset}, the index says {row.first_offset}"
+    # Like the offset, these fields lie outside the checksum.
+    if (header.size_bytes, header.leader_epoch, header.magic) != (row.size, row.term, MAGIC):
+        return (
+            f"the batch says {header.size_bytes} bytes, term {header.leader_epoch} and format"
+            f" {header.magic}, the index says {row.size}, {row.term} and {MAGIC}"
+        )
     return None
 
 

@@ -14,8 +14,9 @@ Creating a segment, and what a crash between the steps leaves:
 2. create .index and write its header: as above when the header is torn;
 3. sync .index, then the directory: the segment is there, empty.
 
-Removing a segment takes .log first and .index last, so a missing .log means a removal that the next
-start finishes.
+Removing a segment takes .log first, durably, and then the rest, so a missing .log means a removal
+that the next start finishes. Because each removal is durable before the next one begins, a crash
+leaves no gap between the segments that are kept.
 """
 
 from dataclasses import dataclass
@@ -71,6 +72,7 @@ class Segment:
         "_files",
         "damage",
         "directory",
+        "is_on_disk",
         "log_bytes",
         "state_bytes",
         "table",
@@ -82,6 +84,8 @@ class Segment:
         self._disk = disk
         self._files: SegmentFiles | None = None
         self.directory = directory
+        # False until `create_files` has run; a crash before that leaves no trace of the segment.
+        self.is_on_disk = True
         self.table = table
         last = table.last()
         self.log_bytes = last.log_end if last else 0
@@ -133,14 +137,19 @@ class Segment:
         index = self._disk.create(self.path(INDEX_SUFFIX))
         index.write_at(0, [self.table.header.pack()])
         sync_file(index)
-        self._disk.sync_directory(self.directory)
+        sync_names(self._disk, self.directory)
         self._files = SegmentFiles(log, state, index)
+        self.is_on_disk = True
 
     def remove_files(self) -> None:
-        """Remove the segment; .index goes last so that a crash is noticed."""
-        for suffix in (LOG_SUFFIX, STATE_SUFFIX, INDEX_SUFFIX):
-            self._disk.remove(self.path(suffix))
+        """Remove the segment; .log goes first so that a crash is noticed."""
         self._files = None
+        self._disk.remove(self.path(LOG_SUFFIX))
+        sync_names(self._disk, self.directory)
+        for suffix in (STATE_SUFFIX, INDEX_SUFFIX):
+            self._disk.remove(self.path(suffix))
+        # A new segment may take the name; it must not find these beside its own .log.
+        sync_names(self._disk, self.directory)
 
     def drop_files(self) -> None:
         """Forget the open files; those who still send from one keep it open."""
@@ -209,6 +218,14 @@ def sync_file(file: DiskFile) -> None:
         raise StorageFailed(f"the disk failed to sync: {error.strerror or error}") from error
 
 
+def sync_names(disk: Disk, directory: Path) -> None:
+    """Sync a directory, or raise `StorageFailed` as `sync_file` does."""
+    try:
+        disk.sync_directory(directory)
+    except OSError as error:
+        raise StorageFailed(f"the disk failed to sync: {error.strerror or error}") from error
+
+
 def segment_path(directory: Path, first_index: int, suffix: str) -> Path:
     """Return the path of a file of the segment that begins with `first_index`."""
     return directory / f"{first_index:0{NAME_DIGITS}}{suffix}"
@@ -216,4 +233,18 @@ def segment_path(directory: Path, first_index: int, suffix: str) -> Path:
 
 def new_segment(disk: Disk, directory: Path, header: IndexHeader) -> Segment:
     """Return a segment that has no files yet."""
-    return Segment(disk, directory, IndexTable.empty(header))
+    segment = Segment(disk, directory, IndexTable.empty(header))
+    segment.is_on_disk = False
+    return segment
+
+
+def sealed_segments(segments: list[Segment]) -> list[Segment]:
+    """Return those before the last one on disk, which a crash would leave as the active one.
+
+    A segment whose first flush has not run does not count: were the ones before it removed and the
+    power cut, nothing on disk would tell the next index and offset.
+    """
+    active = len(segments) - 1
+    while active >= 0 and not segments[active].is_on_disk:
+        active -= 1
+    return segments[: max(active, 0)]

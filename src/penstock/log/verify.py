@@ -6,7 +6,7 @@ from pathlib import Path
 
 from penstock.errors import Corruption, NotFound
 from penstock.log.disk import Disk, LocalDisk
-from penstock.log.index import HEADER_BYTES, ROW_BYTES, IndexTable, read_index_header, read_row
+from penstock.log.index import HEADER_BYTES, ROW_BYTES, IndexTable, read_index_header
 from penstock.log.scrub import scrub_segment
 from penstock.log.segment import INDEX_SUFFIX, Segment
 
@@ -70,11 +70,11 @@ def _verify_partition(disk: Disk, directory: Path) -> PartitionReport:
 def _open_segment(disk: Disk, path: Path) -> Segment:
     data = disk.open(path).view()
     header = read_index_header(data, str(path))
-    return Segment(
-        disk,
-        path.parent,
-        IndexTable.mapped(header, data, (len(data) - HEADER_BYTES) // ROW_BYTES),
-    )
+    table = IndexTable.mapped(header, data, (len(data) - HEADER_BYTES) // ROW_BYTES)
+    segment = Segment(disk, path.parent, table)
+    # A missing file is a problem of this segment; the others are still to be checked.
+    assert segment.files
+    return segment
 
 
 def _faults_of(segment: Segment, previous: Segment | None) -> Iterator[str]:
@@ -83,10 +83,6 @@ def _faults_of(segment: Segment, previous: Segment | None) -> Iterator[str]:
             f"{segment.path(INDEX_SUFFIX)} begins with entry {segment.first_index},"
             f" the segment before ends before entry {previous.next_index}"
         )
-    rows = segment.files.index.view()
-    for number in range(segment.table.count):
-        if read_row(rows, number) is None:
-            yield f"row {number} of {segment.path(INDEX_SUFFIX)} is damaged"
     for damage in scrub_segment(segment, lambda _: None):
         yield f"{damage.path}, bytes {damage.start} to {damage.end}: {damage.reason}"
 
