@@ -69,6 +69,8 @@ def _decompress_snappy(data: bytes) -> bytes:
     while position < len(data):
         (size,) = _CHUNK_SIZE.unpack_from(data, position)
         position += _CHUNK_SIZE.size
+        if size < 0 or position + size > len(data):
+            raise InvalidBatch(f"a snappy chunk says that it has {size} bytes")
         plain += cramjam.snappy.decompress_raw(data[position : position + size])
         position += size
     return bytes(plain)

@@ -25,6 +25,9 @@ from penstock.record.batch import (
 )
 from penstock.record.compression import Codec, compress, decompress
 
+# Ten bytes of seven bits each hold 64 bits.
+VARINT_BITS_MAX = 70
+
 _CHECKED_HEADER = struct.Struct(">hiqqqhii")
 
 
@@ -45,11 +48,20 @@ def decode_records(batch: Buffer) -> Iterator[Record]:
     view = memoryview(batch)
     data = decompress(header.codec, view[HEADER_BYTES : header.size_bytes])
     position = 0
+    offset_min = header.base_offset
     try:
         for _ in range(header.records):
-            size, position = _read_varint(data, position)
-            record = _decode_record(data, position, header)
-            position += size
+            size, start = _read_varint(data, position)
+            record, position = _decode_record(data, start, header)
+            if position != start + size:
+                raise InvalidBatch(f"a record of {position - start} bytes says that it has {size}")
+            # Compaction takes the larger offset for the newer record, so a wrong one does harm.
+            if not offset_min <= record.offset < header.next_offset:
+                raise InvalidBatch(
+                    f"a record says offset {record.offset}, not {offset_min} to"
+                    f" {header.next_offset - 1}"
+                )
+            offset_min = record.offset + 1
             yield record
     except (IndexError, UnicodeDecodeError) as error:
         raise InvalidBatch(
@@ -123,7 +135,9 @@ def _assemble(header: BatchHeader, records: Sequence[Record]) -> bytearray:
     return batch
 
 
-def _decode_record(data: bytes, position: int, header: BatchHeader) -> Record:
+def _decode_record(data: bytes, position: int, header: BatchHeader) -> tuple[Record, int]:
+    if position >= len(data):
+        raise IndexError(position)
     position += 1
     timestamp_delta, position = _read_varint(data, position)
     offset_delta, position = _read_varint(data, position)
@@ -139,7 +153,8 @@ def _decode_record(data: bytes, position: int, header: BatchHeader) -> Record:
         timestamp = header.max_timestamp
     else:
         timestamp = header.base_timestamp + timestamp_delta
-    return Record(header.base_offset + offset_delta, timestamp, key, value, tuple(headers))
+    offset = header.base_offset + offset_delta
+    return Record(offset, timestamp, key, value, tuple(headers)), position
 
 
 def _encode_record(out: bytearray, record: Record, header: BatchHeader) -> None:
@@ -162,6 +177,8 @@ def _read_varint(data: bytes, position: int) -> tuple[int, int]:
     raw = byte & 0x7F
     shift = 7
     while byte & 0x80:
+        if shift >= VARINT_BITS_MAX:
+            raise InvalidBatch(f"a number takes more than {VARINT_BITS_MAX} bits")
         byte = data[position]
         position += 1
         raw |= (byte & 0x7F) << shift
