@@ -11,7 +11,13 @@ from penstock.cluster.cluster import Cluster
 from penstock.cluster.directories import DirectoryLock
 from penstock.cluster.housekeeping import DiskSpace, Housekeeper
 from penstock.cluster.machine import Machine
-from penstock.cluster.metadata import Topic, check_growth, check_new_topic, check_topic_name
+from penstock.cluster.metadata import (
+    ClusterMetadata,
+    Topic,
+    check_growth,
+    check_new_topic,
+    check_topic_name,
+)
 from penstock.cluster.partition import Partition
 from penstock.cluster.replicated_log import ReplicatedLog, Workplace
 from penstock.cluster.topic_settings import (
@@ -25,6 +31,7 @@ from penstock.cluster.topic_settings import (
 __all__ = [
     "DEFINITIONS",
     "Cluster",
+    "ClusterMetadata",
     "DirectoryLock",
     "DiskSpace",
     "Housekeeper",

@@ -16,6 +16,7 @@ from penstock.cluster.metadata import (
     Command,
     CreateTopic,
     DeleteTopic,
+    FormCluster,
     Topic,
     encode_command,
 )
@@ -73,6 +74,11 @@ class Cluster:
 
     def _is_current(self, topic_id: uuid.UUID) -> bool:
         return any(topic.topic_id == topic_id for topic in self.metadata.topics.values())
+
+    async def form(self) -> None:
+        """Give a new cluster its id."""
+        if self.metadata.cluster_id is None:
+            await self._metadata_log.propose_state(encode_command(FormCluster(uuid.uuid4())))
 
     # Finding.
 

@@ -7,7 +7,7 @@ outcome.
 
 import re
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import msgspec
 
@@ -28,6 +28,12 @@ PARTITIONS_MAX = 10_000
 _DELETED_KEPT = 10_000
 _NAME_BYTES_MAX = 249
 _NAME = re.compile(r"[a-zA-Z0-9._-]+")
+
+
+class FormCluster(msgspec.Struct, frozen=True, tag="form_cluster"):
+    """Name the cluster; a second name is ignored."""
+
+    cluster_id: uuid.UUID
 
 
 class CreateTopic(msgspec.Struct, frozen=True, tag="create_topic"):
@@ -66,7 +72,9 @@ class AllocateProducerIds(msgspec.Struct, frozen=True, tag="allocate_producer_id
     count: int
 
 
-Command = CreateTopic | DeleteTopic | AddPartitions | ChangeSettings | AllocateProducerIds
+Command = (
+    FormCluster | CreateTopic | DeleteTopic | AddPartitions | ChangeSettings | AllocateProducerIds
+)
 
 
 class Topic(msgspec.Struct, frozen=True):
@@ -79,6 +87,7 @@ class Topic(msgspec.Struct, frozen=True):
 
 
 class _Snapshot(msgspec.Struct, frozen=True):
+    cluster_id: uuid.UUID | None
     topics: list[Topic]
     deleted: list[uuid.UUID]
     next_producer_id: int
@@ -94,10 +103,12 @@ class ClusterMetadata:
 
     def __init__(self) -> None:
         self.version = 0
+        self.cluster_id: uuid.UUID | None = None
         self._topics: dict[str, Topic] = {}
         self._names: dict[uuid.UUID, str] = {}
         self._deleted: dict[uuid.UUID, None] = {}
         self._next_producer_id = 1
+        self._watchers: list[Callable[[], None]] = []
 
     @property
     def topics(self) -> Mapping[str, Topic]:
@@ -123,6 +134,10 @@ class ClusterMetadata:
         """The metadata log holds no records."""
         return Offset(0)
 
+    def watch(self, notify: Callable[[], None]) -> None:
+        """Call `notify` whenever a topic has changed."""
+        self._watchers.append(notify)
+
     def was_deleted(self, topic_id: uuid.UUID) -> bool:
         """True when a topic of that id once existed and was deleted."""
         return topic_id in self._deleted
@@ -131,10 +146,13 @@ class ClusterMetadata:
         """The metadata log holds no records."""
         raise AssertionError(f"records at offset {offset} in the metadata log: {header}")
 
-    def apply_state(self, entry: StateEntry) -> Topic | int:
-        """Apply a command and return the topic that it concerns, or the first producer id."""
+    def apply_state(self, entry: StateEntry) -> Topic | int | None:
+        """Apply a command; return the topic that it concerns, or the first producer id."""
         command: Command = _decode_command(entry.payload)
         match command:
+            case FormCluster(cluster_id):
+                self.cluster_id = self.cluster_id or cluster_id
+                return None
             case CreateTopic():
                 return self._create(command)
             case DeleteTopic(topic_id):
@@ -161,7 +179,7 @@ class ClusterMetadata:
         self._deleted[topic_id] = None
         if len(self._deleted) > _DELETED_KEPT:
             del self._deleted[next(iter(self._deleted))]
-        self.version += 1
+        self._changed()
         return topic
 
     def _grow(self, topic_id: uuid.UUID, partitions: int) -> Topic:
@@ -179,18 +197,29 @@ class ClusterMetadata:
 
     def _store(self, topic: Topic) -> Topic:
         self._topics[topic.name] = topic
-        self.version += 1
+        self._changed()
         return topic
+
+    def _changed(self) -> None:
+        self.version += 1
+        for notify in self._watchers:
+            notify()
 
     def snapshot(self) -> bytes:
         """Return the whole state."""
         return _encode(
-            _Snapshot(list(self._topics.values()), list(self._deleted), self._next_producer_id)
+            _Snapshot(
+                self.cluster_id,
+                list(self._topics.values()),
+                list(self._deleted),
+                self._next_producer_id,
+            )
         )
 
     def restore(self, payload: bytes, index: EntryIndex) -> None:
         """Replace the state by that of a snapshot."""
         snapshot = _decode_snapshot(payload)
+        self.cluster_id = snapshot.cluster_id
         self._topics = {topic.name: topic for topic in snapshot.topics}
         self._names = {topic.topic_id: topic.name for topic in snapshot.topics}
         self._deleted = dict.fromkeys(snapshot.deleted)

@@ -1,0 +1,30 @@
+"""What a node can do, as verbs: publish, fetch, create a topic, commit an offset.
+
+Every door speaks to `Broker` and to nothing below it. The room checks what callers ask against the
+settings of topics, turns it into proposals and reads of `cluster`, and gives back values or raises
+errors of `penstock.errors`; it knows no wire format.
+"""
+
+from penstock.broker.broker import Broker, Check
+from penstock.broker.fetch import Fetched, FetchRequest, check_epoch
+from penstock.broker.publish import Publication
+from penstock.broker.statistics import Statistics
+from penstock.broker.topics import NewTopic, SettingValue
+from penstock.cluster import Partition, SettingType, Topic
+from penstock.log import FileRange
+
+__all__ = [
+    "Broker",
+    "Check",
+    "FetchRequest",
+    "Fetched",
+    "FileRange",
+    "NewTopic",
+    "Partition",
+    "Publication",
+    "SettingType",
+    "SettingValue",
+    "Statistics",
+    "Topic",
+    "check_epoch",
+]

@@ -1,0 +1,118 @@
+"""What a node can do, as verbs. Every door speaks to this class and to nothing below it."""
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from prometheus_client import CollectorRegistry
+from prometheus_client.gc_collector import GCCollector
+from prometheus_client.platform_collector import PlatformCollector
+from prometheus_client.process_collector import ProcessCollector
+
+from penstock.broker.fetch import Fetcher
+from penstock.broker.groups import Groups
+from penstock.broker.publish import Publisher
+from penstock.broker.statistics import NodeCollector, Statistics
+from penstock.broker.topics import Topics
+from penstock.cluster import (
+    Cluster,
+    ClusterMetadata,
+    DiskSpace,
+    Housekeeper,
+    Partition,
+    Workplace,
+)
+from penstock.config import NodeOptions
+from penstock.ids import ProducerId, TopicPartition
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One condition that a ready node fulfils."""
+
+    name: str
+    is_passed: bool
+    detail: str
+
+
+class Broker:
+    """One node's verbs, and the state behind them."""
+
+    def __init__(self, options: NodeOptions, workplace: Workplace) -> None:
+        """Open everything on disk. Runs in a thread."""
+        self.options = options
+        self.statistics = Statistics()
+        self.groups = Groups(options, workplace)
+        self.cluster = Cluster(options, workplace, self.groups.machine)
+        self.space = DiskSpace(options, workplace)
+        self.publisher = Publisher(self.cluster, self.space, workplace.clock, self.statistics)
+        self.fetcher = Fetcher(self.cluster, self.statistics)
+        self.topics = Topics(self.cluster, options)
+        self.housekeeper = Housekeeper(self.cluster, self.space, options, workplace)
+        self.registry = CollectorRegistry()
+        self.registry.register(NodeCollector(self.statistics, self.cluster, self.space))
+        ProcessCollector(registry=self.registry)
+        PlatformCollector(registry=self.registry)
+        GCCollector(registry=self.registry)
+        self._clock = workplace.clock
+        self._started_s = workplace.clock.steady_s()
+        self._is_draining = False
+
+    async def start(self) -> None:
+        """Begin to lead the groups, and follow changes of topics."""
+        await self.cluster.form()
+        topics = self.metadata.topics
+        self.groups.start(self.cluster.group_logs, list(topics.values()))
+        self.metadata.watch(lambda: self.groups.topics_changed(list(topics.values())))
+
+    @property
+    def metadata(self) -> ClusterMetadata:
+        """The cluster's topics."""
+        return self.cluster.metadata
+
+    @property
+    def partitions(self) -> list[Partition]:
+        """All partitions that are open on this node."""
+        return self.cluster.partitions
+
+    def partition(self, place: TopicPartition) -> Partition:
+        """Return a partition, or raise why it cannot be used."""
+        return self.cluster.partition(place)
+
+    async def new_producer_id(self) -> ProducerId:
+        """Return an id that no producer ever had."""
+        return await self.cluster.new_producer_id()
+
+    @property
+    def node_id(self) -> int:
+        """The node's number in its cluster."""
+        return self.options.node_id
+
+    def uptime_s(self) -> float:
+        """Seconds since the node started."""
+        return self._clock.steady_s() - self._started_s
+
+    def checks(self) -> Sequence[Check]:
+        """All conditions of readiness, passed or not."""
+        failed = [str(place) for place in self.cluster.failures]
+        failed += [log.name for log in self.cluster.logs() if log.failure is not None]
+        return (
+            Check("serving", not self._is_draining, "the node is serving requests"),
+            Check(
+                "logs-usable",
+                not failed,
+                f"these logs cannot be used: {', '.join(failed[:20])}" if failed else "all logs",
+            ),
+            Check("disk-space", not self.space.is_low, f"{self.space.free_bytes} bytes are free"),
+        )
+
+    def start_draining(self) -> None:
+        """Tell readiness checks that the node is about to stop."""
+        self._is_draining = True
+
+    async def close(self) -> None:
+        """Close all logs; requests that still wait are failed."""
+        self.groups.close()
+        await self.cluster.close()

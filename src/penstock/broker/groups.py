@@ -1,0 +1,222 @@
+"""Consumer groups: carries commands to the shard of their group, and its effects out.
+
+Every group belongs to one shard, chosen by its name; every shard has a log of its own. The shard is
+plain code: this module gives it commands, the time and committed events, proposes what it wants to
+persist, and wakes those who wait for its replies.
+"""
+
+import asyncio
+import itertools
+import uuid
+from binascii import crc32
+from collections.abc import Callable, Sequence
+
+from penstock.clock import Clock
+from penstock.cluster import ReplicatedLog, Topic, Workplace
+from penstock.config import NodeOptions
+from penstock.errors import InvalidGroupId, PenstockError, ShuttingDown
+from penstock.groups import (
+    Answer,
+    Command,
+    Effect,
+    GroupLimits,
+    GroupShard,
+    ListGroups,
+    Persist,
+    Reply,
+    TopicInfo,
+)
+from penstock.ids import EntryIndex, Offset
+from penstock.log import StateEntry
+from penstock.record import BatchHeader
+
+
+class ShardMachine:
+    """The machine of a shard's log. Effects of committed events go to `carry_out`."""
+
+    def __init__(self, limits: GroupLimits) -> None:
+        self._limits = limits
+        self.shard = GroupShard(limits)
+        self.carry_out: Callable[[Sequence[Effect]], None] | None = None
+
+    @property
+    def start_offset(self) -> Offset:
+        """The log of a shard holds no records."""
+        return Offset(0)
+
+    def apply_records(self, header: BatchHeader, offset: Offset) -> None:
+        """The log of a shard holds no records."""
+        raise AssertionError(f"records at offset {offset} in the log of a group shard: {header}")
+
+    def apply_state(self, entry: StateEntry) -> None:
+        """Apply an event, and answer those who waited for it."""
+        effects = self.shard.apply(entry.payload)
+        if self.carry_out is not None:
+            self.carry_out(effects)
+
+    def snapshot(self) -> bytes:
+        """Return the durable state of the shard."""
+        return self.shard.snapshot()
+
+    def restore(self, payload: bytes, index: EntryIndex) -> None:
+        """Replace the state by that of a snapshot."""
+        del index
+        self.shard = GroupShard.restore(self._limits, payload)
+
+
+class Groups:
+    """All consumer groups of a node."""
+
+    def __init__(self, options: NodeOptions, workplace: Workplace) -> None:
+        self._workplace = workplace
+        self._limits = GroupLimits(
+            session_ms_min=options.group_session_timeout_min_ms,
+            session_ms_max=options.group_session_timeout_max_ms,
+            initial_rebalance_ms=options.group_initial_rebalance_delay_ms,
+            consumer_session_ms=options.consumer_session_timeout_ms,
+            consumer_heartbeat_ms=options.consumer_heartbeat_interval_ms,
+            offsets_retention_ms=options.offsets_retention_ms,
+        )
+        self._machines = [ShardMachine(self._limits) for _ in range(options.group_shards)]
+        self._drivers: list[_ShardDriver] = []
+        self._tickets = itertools.count(1)
+
+    def machine(self, shard: int) -> ShardMachine:
+        """Return the machine of a shard, to be driven by its log."""
+        return self._machines[shard]
+
+    def start(self, logs: Sequence[ReplicatedLog], topics: Sequence[Topic]) -> None:
+        """Lead all shards; their logs have been replayed."""
+        self._drivers = [
+            _ShardDriver(machine, log, self._workplace)
+            for machine, log in zip(self._machines, logs, strict=True)
+        ]
+        for driver in self._drivers:
+            driver.start()
+        self.topics_changed(topics)
+
+    def topics_changed(self, topics: Sequence[Topic]) -> None:
+        """Tell all groups which topics there are."""
+        infos = {topic.name: TopicInfo(topic.topic_id, topic.partitions) for topic in topics}
+        for driver in self._drivers:
+            driver.topics_changed(infos)
+
+    async def ask(self, group_id: str, command: Callable[[int], Command]) -> Answer:
+        """Carry out a command on a group; `command` is given the ticket to put into it."""
+        if not group_id:
+            raise InvalidGroupId("a consumer group needs a name, an empty one was given")
+        driver = self._drivers[crc32(group_id.encode()) % len(self._drivers)]
+        return await driver.ask(command, next(self._tickets))
+
+    async def list_groups(self, states: frozenset[str], types: frozenset[str]) -> list[Answer]:
+        """Ask every shard for its groups."""
+        return [
+            await driver.ask(
+                lambda ticket: ListGroups(ticket=ticket, states=states, types=types),
+                next(self._tickets),
+            )
+            for driver in self._drivers
+        ]
+
+    def new_member_id(self, client_id: str) -> str:
+        """Draw an id for a member that has none."""
+        return f"{client_id or 'consumer'}-{uuid.uuid4()}"
+
+    def close(self) -> None:
+        """Stop all timers and fail those who wait."""
+        for driver in self._drivers:
+            driver.close()
+
+
+class _ShardDriver:
+    """Runs one shard on the event loop."""
+
+    def __init__(self, machine: ShardMachine, log: ReplicatedLog, workplace: Workplace) -> None:
+        self._machine = machine
+        self._log = log
+        self._loop = workplace.loop
+        self._clock: Clock = workplace.clock
+        self._waiting: dict[int, asyncio.Future[Answer]] = {}
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_ms = 0
+        machine.carry_out = self._carry_out
+
+    @property
+    def _shard(self) -> GroupShard:
+        return self._machine.shard
+
+    def start(self) -> None:
+        """Lead the shard."""
+        self._shard.became_leader(self._clock.now_ms())
+        self._set_timer()
+
+    def topics_changed(self, topics: dict[str, TopicInfo]) -> None:
+        """Tell the shard which topics there are."""
+        self._carry_out(self._shard.topics_changed(topics, self._clock.now_ms()))
+
+    async def ask(self, command: Callable[[int], Command], ticket: int) -> Answer:
+        """Carry out a command and wait for its answer."""
+        answer: asyncio.Future[Answer] = self._loop.create_future()
+        self._waiting[ticket] = answer
+        try:
+            self._carry_out(self._shard.step(command(ticket), self._clock.now_ms()))
+            return await answer
+        finally:
+            self._waiting.pop(ticket, None)
+
+    def _carry_out(self, effects: Sequence[Effect]) -> None:
+        for effect in effects:
+            match effect:
+                case Reply():
+                    self._reply(effect)
+                case Persist():
+                    self._persist(effect)
+        self._set_timer()
+
+    def _reply(self, reply: Reply) -> None:
+        waiter = self._waiting.get(reply.ticket)
+        if waiter is None or waiter.done():
+            # The client went away before its answer was ready.
+            return
+        if isinstance(reply.answer, PenstockError):
+            waiter.set_exception(reply.answer)
+        else:
+            waiter.set_result(reply.answer)
+
+    def _persist(self, persist: Persist) -> None:
+        try:
+            committed = self._log.propose_state(persist.event)
+        except PenstockError as error:
+            self._abandon(persist, error)
+            return
+        committed.add_done_callback(lambda done: self._check_commit(persist, done))
+
+    def _check_commit(self, persist: Persist, done: asyncio.Future[None]) -> None:
+        error = done.exception()
+        if isinstance(error, PenstockError):
+            self._abandon(persist, error)
+
+    def _abandon(self, persist: Persist, error: PenstockError) -> None:
+        self._carry_out(self._shard.abandoned(persist, error, self._clock.now_ms()))
+
+    def _set_timer(self) -> None:
+        deadline_ms = self._shard.next_deadline_ms()
+        if deadline_ms is None or (self._timer is not None and deadline_ms == self._timer_ms):
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+        delay_s = max(0, deadline_ms - self._clock.now_ms()) / 1000
+        self._timer = self._loop.call_later(delay_s, self._tick)
+        self._timer_ms = deadline_ms
+
+    def _tick(self) -> None:
+        self._timer = None
+        self._carry_out(self._shard.tick(self._clock.now_ms()))
+
+    def close(self) -> None:
+        """Stop the timer and fail those who wait."""
+        if self._timer is not None:
+            self._timer.cancel()
+        for waiter in self._waiting.values():
+            if not waiter.done():
+                waiter.set_exception(ShuttingDown("the node is stopping"))

@@ -1,0 +1,128 @@
+"""Publishing: check a batch against its topic, then propose it."""
+
+import asyncio
+from typing import NamedTuple
+
+from penstock.broker.statistics import Statistics
+from penstock.clock import Clock
+from penstock.cluster import Cluster, DiskSpace, TopicSettings
+from penstock.errors import (
+    BatchTooLarge,
+    InvalidBatch,
+    InvalidTimestamp,
+    NotEnoughReplicas,
+    UnsupportedCompression,
+)
+from penstock.ids import Offset, TopicPartition
+from penstock.record import (
+    BatchHeader,
+    Codec,
+    RecordBatch,
+    decode_records,
+    read_header,
+    split_batches,
+    stamp_append_time,
+)
+
+_CODEC_MAX = max(Codec)
+
+
+class Publication(NamedTuple):
+    """A batch on its way: its first offset once it is committed, and what is known before.
+
+    `append_time_ms` is -1 when the records keep their producer's time.
+    """
+
+    offset: asyncio.Future[Offset]
+    append_time_ms: int
+    start_offset: Offset
+
+
+class Publisher:
+    """Takes record batches as clients encoded them."""
+
+    def __init__(
+        self, cluster: Cluster, space: DiskSpace, clock: Clock, statistics: Statistics
+    ) -> None:
+        self._cluster = cluster
+        self._space = space
+        self._clock = clock
+        self._statistics = statistics
+
+    def publish(self, place: TopicPartition, records: memoryview) -> Publication:
+        """Append one batch; its offset is known once it is committed.
+
+        `records` must be writable and must not change afterwards: it is written as it is.
+        """
+        partition = self._cluster.partition(place)
+        settings = self._cluster.settings(place.topic)
+        self._space.check()
+        batch = self._checked(place, records, settings)
+        offset = partition.publish(batch)
+        counts = self._statistics
+        counts.batches_in += 1
+        counts.records_in += batch.header.records
+        counts.bytes_in += len(batch.data)
+        append_time_ms = batch.header.max_timestamp if settings.uses_append_time else -1
+        return Publication(offset, append_time_ms, partition.start_offset)
+
+    def _checked(
+        self, place: TopicPartition, records: memoryview, settings: TopicSettings
+    ) -> RecordBatch:
+        batches = split_batches(records)
+        if len(batches) > 1:
+            raise InvalidBatch(
+                f"{len(batches)} batches were sent for {place}, a request carries one"
+            )
+        batch = batches[0]
+        header = batch.header
+        if len(batch.data) > settings.batch_bytes_max:
+            raise BatchTooLarge(
+                f"a batch of {len(batch.data)} bytes was sent for {place}, max.message.bytes is"
+                f" {settings.batch_bytes_max}"
+            )
+        if header.codec > _CODEC_MAX:
+            raise UnsupportedCompression(f"compression code {header.codec} is unknown")
+        if header.is_control:
+            raise InvalidBatch("control batches are written by the broker alone")
+        if settings.in_sync_min > 1:
+            raise NotEnoughReplicas(
+                f"topic {place.topic!r} wants {settings.in_sync_min} replicas in step, 1 is"
+            )
+        if settings.log.compacts:
+            _check_keys(place, batch)
+        return self._timed(place, batch, settings)
+
+    def _timed(
+        self, place: TopicPartition, batch: RecordBatch, settings: TopicSettings
+    ) -> RecordBatch:
+        now_ms = self._clock.now_ms()
+        if settings.uses_append_time:
+            stamp_append_time(batch.data, now_ms)
+            return RecordBatch(read_header(batch.data), batch.data)
+        _check_time(place, batch.header, settings, now_ms)
+        return batch
+
+
+def _check_time(
+    place: TopicPartition, header: BatchHeader, settings: TopicSettings, now_ms: int
+) -> None:
+    if header.max_timestamp - now_ms > settings.timestamp_after_max_ms:
+        raise InvalidTimestamp(
+            f"a record for {place} is dated {header.max_timestamp - now_ms} ms ahead, at most"
+            f" {settings.timestamp_after_max_ms} ms are allowed"
+        )
+    if now_ms - header.base_timestamp > settings.timestamp_before_max_ms:
+        raise InvalidTimestamp(
+            f"a record for {place} is dated {now_ms - header.base_timestamp} ms back, at most"
+            f" {settings.timestamp_before_max_ms} ms are allowed"
+        )
+
+
+def _check_keys(place: TopicPartition, batch: RecordBatch) -> None:
+    """Compaction keeps the latest record of each key, so each record needs one."""
+    for number, record in enumerate(decode_records(batch.data)):
+        if record.key is None:
+            raise InvalidBatch(
+                f"record {number} of a batch for {place} has no key, which a compacted topic needs"
+            )

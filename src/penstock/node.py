@@ -1,0 +1,177 @@
+"""One node as a process: opens the broker, opens the doors, and closes them in reverse order."""
+
+import asyncio
+import errno
+import logging
+import resource
+import signal
+import socket
+import sys
+from concurrent.futures import ThreadPoolExecutor
+
+import uvloop
+
+from penstock.broker import Broker
+from penstock.clock import SystemClock
+from penstock.cluster import DirectoryLock, Workplace
+from penstock.config import NodeOptions
+from penstock.errors import InvalidConfiguration, PenstockError
+from penstock.log import LocalDisk
+from penstock.logs import configure_logs
+from penstock.protocols.http import HttpServer, create_app, serve_http
+from penstock.protocols.kafka import KafkaServer
+
+logger = logging.getLogger(__name__)
+
+
+def run(options: NodeOptions) -> int:
+    """Run a node until SIGTERM or SIGINT; return the exit code of the process."""
+    configure_logs(level=options.log_level, style=options.log_format)
+    _raise_file_limit()
+    try:
+        uvloop.run(_serve(options))
+    except PenstockError as error:
+        print(f"penstock: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+async def _serve(options: NodeOptions) -> None:
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for name in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(name, stop.set)
+    node = Node(options)
+    await node.start()
+    try:
+        print(node.greeting(), flush=True)
+        await stop.wait()
+    finally:
+        await node.stop()
+
+
+class Node:
+    """A running node."""
+
+    def __init__(self, options: NodeOptions) -> None:
+        self._options = options
+        self._lock: DirectoryLock | None = None
+        self._executor: ThreadPoolExecutor | None = None
+        self._broker: Broker | None = None
+        self._kafka: KafkaServer | None = None
+        self._http: HttpServer | None = None
+        self._housekeeping: asyncio.Task[None] | None = None
+        self.kafka_port = 0
+        self.http_port = 0
+
+    async def start(self) -> None:
+        """Recover what is on disk, then open the doors. Raises with nothing left open."""
+        try:
+            await self._open_broker()
+            await self._open_doors()
+        except BaseException:
+            await self.stop()
+            raise
+
+    async def _open_broker(self) -> None:
+        options = self._options
+        disk = LocalDisk()
+        try:
+            disk.make_directory(options.data_dir)
+        except OSError as error:
+            raise InvalidConfiguration(
+                f"the data directory {options.data_dir} cannot be made: {error.strerror}"
+            ) from error
+        self._lock = DirectoryLock(options.data_dir)
+        self._executor = ThreadPoolExecutor(options.sync_threads, thread_name_prefix="disk")
+        loop = asyncio.get_running_loop()
+        workplace = Workplace(loop, self._executor, disk, SystemClock())
+        self._broker = await loop.run_in_executor(None, Broker, options, workplace)
+        await self._broker.start()
+        self._housekeeping = asyncio.create_task(self._broker.housekeeper.run())
+        self._housekeeping.add_done_callback(_report_end)
+
+    async def _open_doors(self) -> None:
+        assert self._broker is not None
+        options = self._options
+        address = options.advertised(
+            kafka_port=options.kafka_port, machine_name=socket.gethostname()
+        )
+        self._kafka = KafkaServer(self._broker, advertised_host=address.host)
+        try:
+            self.kafka_port = await self._kafka.start(
+                host=options.host,
+                port=options.kafka_port,
+                advertised_port=address.port or None,
+            )
+        except OSError as error:
+            raise _address_taken("kafka_port", options.host, options.kafka_port, error) from error
+        try:
+            self._http = await serve_http(create_app(self._broker), options.host, options.http_port)
+        except OSError as error:
+            raise _address_taken("http_port", options.host, options.http_port, error) from error
+        self.http_port = self._http.port
+        logger.info(
+            "node is serving",
+            extra={
+                "node": options.node_id,
+                "kafka": f"{options.host}:{self.kafka_port}",
+                "http": f"{options.host}:{self.http_port}",
+                "data_dir": str(options.data_dir),
+            },
+        )
+
+    def greeting(self) -> str:
+        """Return what a newcomer needs to know."""
+        host = self._options.host
+        kafka, http = f"{host}:{self.kafka_port}", f"{host}:{self.http_port}"
+        flag = "" if kafka == "127.0.0.1:9092" else f" -b {kafka}"
+        return (
+            f"Penstock is running. Kafka clients: {kafka}   HTTP: http://{http}/docs\n"
+            f"Data: {self._options.data_dir.absolute()}   Stop with Ctrl-C.\n"
+            "\n"
+            "Send and receive a first message, in another terminal:\n"
+            f"  echo hello | .venv/bin/penstock{flag} produce greetings\n"
+            f"  .venv/bin/penstock{flag} consume greetings --from-beginning -n 1"
+        )
+
+    async def stop(self) -> None:
+        """Stop accepting, answer what is in flight, and close everything; safe to call twice."""
+        if self._broker is not None:
+            self._broker.start_draining()
+        if self._kafka is not None:
+            await self._kafka.stop(self._options.shutdown_grace_ms / 1000)
+        if self._http is not None:
+            await self._http.stop()
+        if self._housekeeping is not None:
+            self._housekeeping.cancel()
+            await asyncio.gather(self._housekeeping, return_exceptions=True)
+        if self._broker is not None:
+            await self._broker.close()
+            logger.info("node has stopped")
+        if self._executor is not None:
+            self._executor.shutdown()
+        if self._lock is not None:
+            self._lock.release()
+        self._broker = self._kafka = self._http = self._housekeeping = None
+        self._executor = self._lock = None
+
+
+def _report_end(task: asyncio.Task[None]) -> None:
+    """The supervisor of housekeeping: its end is a fault that must be seen."""
+    if not task.cancelled() and task.exception() is not None:
+        logger.critical("housekeeping ended", exc_info=task.exception())
+
+
+def _address_taken(option: str, host: str, port: int, error: OSError) -> PenstockError:
+    if error.errno == errno.EADDRINUSE:
+        reason = "another process listens there"
+    else:
+        reason = error.strerror or str(error)
+    return InvalidConfiguration(f"{option}: {host}:{port} cannot be used: {reason}")
+
+
+def _raise_file_limit() -> None:
+    """Every segment and every connection is an open file; take as many as the system allows."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

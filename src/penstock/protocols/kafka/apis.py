@@ -1,0 +1,29 @@
+"""All APIs of the door, by key."""
+
+from collections.abc import Mapping
+
+from penstock.protocols.kafka.api import Api
+from penstock.protocols.kafka.api_versions import api_versions_api
+from penstock.protocols.kafka.cluster import cluster_apis
+from penstock.protocols.kafka.configs import config_apis
+from penstock.protocols.kafka.fetch import fetch_api
+from penstock.protocols.kafka.list_offsets import list_offsets_api, offset_for_leader_epoch_api
+from penstock.protocols.kafka.metadata import metadata_api
+from penstock.protocols.kafka.produce import produce_api
+from penstock.protocols.kafka.topics import topic_apis
+
+
+def all_apis() -> Mapping[int, Api]:
+    """Return a fresh set of APIs, each with its own state where it has any."""
+    apis = [
+        produce_api(),
+        fetch_api(),
+        list_offsets_api(),
+        offset_for_leader_epoch_api(),
+        metadata_api(),
+        *topic_apis(),
+        *config_apis(),
+        *cluster_apis(),
+    ]
+    apis.append(api_versions_api(apis))
+    return {api.key: api for api in apis}

@@ -1,0 +1,122 @@
+"""DescribeCluster, DescribeLogDirs and InitProducerId."""
+
+from collections import defaultdict
+
+from kio.schema.describe_cluster.v1 import request as cluster_in
+from kio.schema.describe_cluster.v1 import response as cluster_out
+from kio.schema.describe_log_dirs.v4 import request as dirs_in
+from kio.schema.describe_log_dirs.v4 import response as dirs_out
+from kio.schema.errors import ErrorCode
+from kio.schema.init_producer_id.v4 import request as producer_in
+from kio.schema.init_producer_id.v4 import response as producer_out
+from kio.schema.types import BrokerId, ProducerId, TopicName
+from kio.static.primitive import i16, i32, i64
+
+from penstock.broker import Partition
+from penstock.errors import PenstockError
+from penstock.protocols.kafka.api import Api, Context, plain_api
+from penstock.protocols.kafka.codec import NO_THROTTLE
+from penstock.protocols.kafka.errors import error_code
+
+_PRODUCER_EPOCH_MAX = 2**15 - 2
+
+
+def cluster_apis() -> list[Api]:
+    """Return the APIs."""
+    return [
+        plain_api(22, "InitProducerId", range(5), _init_producer_id),
+        plain_api(35, "DescribeLogDirs", range(1, 5), _describe_log_dirs),
+        plain_api(60, "DescribeCluster", range(2), _describe_cluster),
+    ]
+
+
+async def _describe_cluster(
+    request: cluster_in.DescribeClusterRequest, context: Context
+) -> cluster_out.DescribeClusterResponse:
+    del request
+    listener = context.listener
+    return cluster_out.DescribeClusterResponse(
+        throttle_time=NO_THROTTLE,
+        error_code=ErrorCode.none,
+        cluster_id=listener.cluster_id,
+        controller_id=BrokerId(listener.node_id),
+        brokers=(
+            cluster_out.DescribeClusterBroker(
+                broker_id=BrokerId(listener.node_id), host=listener.host, port=i32(listener.port)
+            ),
+        ),
+    )
+
+
+async def _describe_log_dirs(
+    request: dirs_in.DescribeLogDirsRequest, context: Context
+) -> dirs_out.DescribeLogDirsResponse:
+    broker = context.broker
+    by_topic: dict[str, list[Partition]] = defaultdict(list)
+    for partition in broker.partitions:
+        if _is_asked_for(partition, request):
+            by_topic[partition.place.topic].append(partition)
+    return dirs_out.DescribeLogDirsResponse(
+        throttle_time=NO_THROTTLE,
+        error_code=ErrorCode.none,
+        results=(
+            dirs_out.DescribeLogDirsResult(
+                error_code=ErrorCode.none,
+                log_dir=str(broker.options.data_dir.absolute()),
+                topics=tuple(
+                    _topic_sizes(topic, partitions) for topic, partitions in by_topic.items()
+                ),
+                usable_bytes=i64(broker.space.free_bytes),
+            ),
+        ),
+    )
+
+
+def _is_asked_for(partition: Partition, request: dirs_in.DescribeLogDirsRequest) -> bool:
+    return request.topics is None or any(
+        topic.topic == partition.place.topic and partition.place.partition in topic.partitions
+        for topic in request.topics
+    )
+
+
+def _topic_sizes(topic: str, partitions: list[Partition]) -> dirs_out.DescribeLogDirsTopic:
+    return dirs_out.DescribeLogDirsTopic(
+        name=TopicName(topic),
+        partitions=tuple(
+            dirs_out.DescribeLogDirsPartition(
+                partition_index=i32(partition.place.partition),
+                partition_size=i64(partition.log.log.size_bytes),
+                offset_lag=i64(0),
+                is_future_key=False,
+            )
+            for partition in partitions
+        ),
+    )
+
+
+async def _init_producer_id(
+    request: producer_in.InitProducerIdRequest, context: Context
+) -> producer_out.InitProducerIdResponse:
+    """Give an idempotent producer its id, or the next epoch of the id that it has."""
+    if request.transactional_id is not None:
+        return producer_out.InitProducerIdResponse(
+            throttle_time=NO_THROTTLE,
+            error_code=ErrorCode.transactional_id_authorization_failed,
+            producer_epoch=i16(-1),
+        )
+    producer_id, epoch = int(request.producer_id), int(request.producer_epoch)
+    try:
+        if producer_id >= 0 and 0 <= epoch < _PRODUCER_EPOCH_MAX:
+            epoch += 1
+        else:
+            producer_id, epoch = await context.broker.new_producer_id(), 0
+    except PenstockError as error:
+        return producer_out.InitProducerIdResponse(
+            throttle_time=NO_THROTTLE, error_code=error_code(error), producer_epoch=i16(-1)
+        )
+    return producer_out.InitProducerIdResponse(
+        throttle_time=NO_THROTTLE,
+        error_code=ErrorCode.none,
+        producer_id=ProducerId(producer_id),
+        producer_epoch=i16(epoch),
+    )

@@ -1,0 +1,73 @@
+"""Our errors as Kafka's error codes: one table, used by every API."""
+
+from kio.schema.errors import ErrorCode
+
+from penstock import errors
+from penstock.errors import PenstockError
+
+# The most specific class comes first in an error's own order of classes, so each may appear once.
+ERROR_CODES: dict[type[PenstockError], ErrorCode] = {
+    errors.InvalidRequest: ErrorCode.invalid_request,
+    errors.NotFound: ErrorCode.invalid_request,
+    errors.Conflict: ErrorCode.invalid_request,
+    errors.Unavailable: ErrorCode.leader_not_available,
+    errors.Corruption: ErrorCode.kafka_storage_error,
+    errors.InvalidTopicName: ErrorCode.invalid_topic_exception,
+    errors.InvalidPartitionCount: ErrorCode.invalid_partitions,
+    errors.InvalidReplication: ErrorCode.invalid_replication_factor,
+    errors.InvalidSetting: ErrorCode.invalid_config,
+    errors.InvalidBatch: ErrorCode.invalid_record,
+    errors.BatchTooLarge: ErrorCode.message_too_large,
+    errors.UnsupportedBatchFormat: ErrorCode.unsupported_for_message_format,
+    errors.UnsupportedCompression: ErrorCode.unsupported_compression_type,
+    errors.BadChecksum: ErrorCode.corrupt_message,
+    errors.InvalidTimestamp: ErrorCode.invalid_timestamp,
+    errors.OffsetOutOfRange: ErrorCode.offset_out_of_range,
+    errors.UnsupportedForTopic: ErrorCode.policy_violation,
+    errors.InvalidGroupId: ErrorCode.invalid_group_id,
+    errors.InvalidSessionTimeout: ErrorCode.invalid_session_timeout,
+    errors.InvalidSubscription: ErrorCode.invalid_regular_expression,
+    errors.UnsupportedAssignor: ErrorCode.unsupported_assignor,
+    errors.MetadataTooLarge: ErrorCode.offset_metadata_too_large,
+    errors.UnsupportedVersion: ErrorCode.unsupported_version,
+    errors.TopicNotFound: ErrorCode.unknown_topic_or_partition,
+    errors.GroupNotFound: ErrorCode.group_id_not_found,
+    errors.FetchSessionNotFound: ErrorCode.fetch_session_id_not_found,
+    errors.TopicExists: ErrorCode.topic_already_exists,
+    errors.TopicIdMismatch: ErrorCode.unknown_topic_id,
+    errors.DuplicateSequence: ErrorCode.duplicate_sequence_number,
+    errors.OutOfOrderSequence: ErrorCode.out_of_order_sequence_number,
+    errors.UnknownProducer: ErrorCode.unknown_producer_id,
+    errors.ProducerFenced: ErrorCode.invalid_producer_epoch,
+    errors.FencedLeaderEpoch: ErrorCode.fenced_leader_epoch,
+    errors.UnknownLeaderEpoch: ErrorCode.unknown_leader_epoch,
+    errors.InvalidFetchSessionEpoch: ErrorCode.invalid_fetch_session_epoch,
+    errors.UnknownMember: ErrorCode.unknown_member_id,
+    errors.IllegalGeneration: ErrorCode.illegal_generation,
+    errors.RebalanceInProgress: ErrorCode.rebalance_in_progress,
+    errors.InconsistentGroupProtocol: ErrorCode.inconsistent_group_protocol,
+    errors.MemberIdRequired: ErrorCode.member_id_required,
+    errors.FencedMemberEpoch: ErrorCode.fenced_member_epoch,
+    errors.StaleMemberEpoch: ErrorCode.stale_member_epoch,
+    errors.UnreleasedInstanceId: ErrorCode.unreleased_instance_id,
+    errors.FencedInstanceId: ErrorCode.fenced_instance_id,
+    errors.GroupMaxSizeReached: ErrorCode.group_max_size_reached,
+    errors.GroupNotEmpty: ErrorCode.non_empty_group,
+    errors.GroupSubscribedToTopic: ErrorCode.group_subscribed_to_topic,
+    errors.DiskFull: ErrorCode.kafka_storage_error,
+    errors.StorageFailed: ErrorCode.kafka_storage_error,
+    errors.NotLeader: ErrorCode.not_leader_or_follower,
+    errors.NotEnoughReplicas: ErrorCode.not_enough_replicas,
+    errors.TimedOut: ErrorCode.request_timed_out,
+    errors.CoordinatorLoading: ErrorCode.coordinator_load_in_progress,
+    errors.NotCoordinator: ErrorCode.not_coordinator,
+    errors.ShuttingDown: ErrorCode.coordinator_not_available,
+}
+
+
+def error_code(error: PenstockError) -> ErrorCode:
+    """Return the code of the most specific class of an error."""
+    for cls in type(error).__mro__:
+        if cls in ERROR_CODES:
+            return ERROR_CODES[cls]
+    return ErrorCode.unknown_server_error

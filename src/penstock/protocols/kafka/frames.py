@@ -1,0 +1,70 @@
+"""Cutting the byte stream of a connection into frames.
+
+Each frame is four bytes of size and then that many bytes. Reads go into a buffer that all
+connections share; only a frame that is not whole yet gets memory of its own, exactly as much as it
+needs, and the rest of it is read straight into place. So an idle connection costs nothing, and a
+large batch is not copied.
+"""
+
+import struct
+from collections.abc import Iterator
+
+from penstock.errors import InvalidRequest
+
+_SIZE = struct.Struct(">i")
+
+
+class FrameReader:
+    """The unfinished frame of one connection."""
+
+    __slots__ = ("_bytes_max", "_filled", "_frame", "_scratch", "_size_bytes")
+
+    def __init__(self, scratch: bytearray, bytes_max: int) -> None:
+        self._scratch = scratch
+        self._bytes_max = bytes_max
+        self._size_bytes = b""
+        self._frame: bytearray | None = None
+        self._filled = 0
+
+    def buffer(self) -> memoryview:
+        """Return where the next bytes are to be read to."""
+        if self._frame is not None:
+            return memoryview(self._frame)[self._filled :]
+        return memoryview(self._scratch)
+
+    def received(self, count: int) -> Iterator[bytearray]:
+        """Yield the frames that `count` more bytes complete; raise when one is too large."""
+        if self._frame is not None:
+            self._filled += count
+            if self._filled == len(self._frame):
+                frame, self._frame = self._frame, None
+                yield frame
+            return
+        yield from self._cut(memoryview(self._scratch)[:count])
+
+    def _cut(self, data: memoryview) -> Iterator[bytearray]:
+        position = 0
+        while position < len(data):
+            missing = _SIZE.size - len(self._size_bytes)
+            self._size_bytes += data[position : position + missing]
+            position += missing
+            if len(self._size_bytes) < _SIZE.size:
+                return
+            size = self._checked_size()
+            end = position + size
+            if end <= len(data):
+                yield bytearray(data[position:end])
+            else:
+                self._frame = bytearray(size)
+                self._filled = len(data) - position
+                self._frame[: self._filled] = data[position:]
+            position = end
+
+    def _checked_size(self) -> int:
+        (size,) = _SIZE.unpack(self._size_bytes)
+        self._size_bytes = b""
+        if not 0 < size <= self._bytes_max:
+            raise InvalidRequest(
+                f"a frame of {size} bytes was announced, the limit is {self._bytes_max}"
+            )
+        return int(size)

@@ -1,0 +1,175 @@
+"""Metadata: which topics there are and where their partitions are led.
+
+Clients ask often and the answer changes rarely, so the bytes of the whole answer are kept until the
+cluster's metadata changes.
+"""
+
+import asyncio
+import uuid
+from typing import Any
+
+from kio.schema.errors import ErrorCode
+from kio.schema.metadata.v13 import request as wire_in
+from kio.schema.metadata.v13 import response as wire
+from kio.schema.types import BrokerId, TopicName
+from kio.static.primitive import i32
+
+from penstock.broker import NewTopic, Topic
+from penstock.errors import PenstockError, TopicExists, TopicIdMismatch, TopicNotFound
+from penstock.ids import TopicPartition
+from penstock.protocols.kafka.api import Api, Context, Reply, Request
+from penstock.protocols.kafka.codec import (
+    NO_THROTTLE,
+    carry_over,
+    decode_request,
+    encode_body,
+    frame_bytes,
+)
+from penstock.protocols.kafka.errors import error_code
+
+KEY = 3
+VERSIONS = range(14)
+_CACHED_MAX = 64
+
+
+def metadata_api() -> Api:
+    """Return the API with the answers that it keeps."""
+    answers = _Answers()
+
+    def start(request: Request, reply: Reply) -> asyncio.Task[None]:
+        message = _upgrade(decode_request(request.frame, request.header), request.header.version)
+        return asyncio.create_task(answers.answer(request, message, reply))
+
+    return Api(KEY, "Metadata", VERSIONS[0], VERSIONS[-1], start)
+
+
+class _Answers:
+    """Bodies by version and topics asked for, as of one version of the cluster's metadata."""
+
+    def __init__(self) -> None:
+        self._bodies: dict[tuple[int, tuple[str | uuid.UUID, ...] | None], bytes] = {}
+        self._metadata_version = -1
+
+    async def answer(
+        self, request: Request, message: wire_in.MetadataRequest, reply: Reply
+    ) -> None:
+        context = request.context
+        if message.topics and message.allow_auto_topic_creation:
+            await _create_missing(message, context)
+        metadata = context.broker.metadata
+        if self._metadata_version != metadata.version or len(self._bodies) > _CACHED_MAX:
+            self._bodies.clear()
+            self._metadata_version = metadata.version
+        wanted = _wanted(message)
+        body = self._bodies.get((request.header.version, wanted))
+        if body is None:
+            response = _response(message, context)
+            body = encode_body(KEY, request.header.version, response)
+            if not any(topic.error_code for topic in response.topics):
+                self._bodies[request.header.version, wanted] = body
+        reply([frame_bytes(request.header, body)])
+
+
+def _upgrade(message: Any, version: int) -> wire_in.MetadataRequest:
+    """Bring a request to the newest version; version 0 asks for all topics by naming none."""
+    upgraded: wire_in.MetadataRequest = carry_over(message, wire_in.MetadataRequest)
+    if version == 0 and not upgraded.topics:
+        return wire_in.MetadataRequest(topics=None, include_topic_authorized_operations=False)
+    return upgraded
+
+
+def _wanted(message: wire_in.MetadataRequest) -> tuple[str | uuid.UUID, ...] | None:
+    if message.topics is None:
+        return None
+    return tuple(topic.name or topic.topic_id or "" for topic in message.topics)
+
+
+async def _create_missing(message: wire_in.MetadataRequest, context: Context) -> None:
+    broker = context.broker
+    if not broker.options.auto_create_topics:
+        return
+    for topic in message.topics or ():
+        if topic.name and topic.name not in broker.metadata.topics:
+            try:
+                await broker.topics.create(NewTopic(topic.name))
+            except TopicExists:
+                # Another client was faster.
+                continue
+            except PenstockError as error:
+                # The answer says why: the topic is not there, or its name is wrong.
+                broker.statistics.count_error("kafka", type(error).__name__)
+
+
+def _response(message: wire_in.MetadataRequest, context: Context) -> wire.MetadataResponse:
+    listener = context.listener
+    topics = context.broker.metadata.topics
+    if message.topics is None:
+        found = tuple(_topic(topic, context) for topic in topics.values())
+    else:
+        found = tuple(_named_topic(topic, context) for topic in message.topics)
+    return wire.MetadataResponse(
+        throttle_time=NO_THROTTLE,
+        brokers=(
+            wire.MetadataResponseBroker(
+                node_id=BrokerId(listener.node_id), host=listener.host, port=i32(listener.port)
+            ),
+        ),
+        cluster_id=listener.cluster_id,
+        controller_id=BrokerId(listener.node_id),
+        topics=found,
+        error_code=ErrorCode.none,
+    )
+
+
+def _named_topic(
+    wanted: wire_in.MetadataRequestTopic, context: Context
+) -> wire.MetadataResponseTopic:
+    try:
+        return _topic(_find(wanted, context), context)
+    except PenstockError as error:
+        return wire.MetadataResponseTopic(
+            error_code=error_code(error),
+            name=wanted.name,
+            topic_id=wanted.topic_id,
+            partitions=(),
+        )
+
+
+def _find(wanted: wire_in.MetadataRequestTopic, context: Context) -> Topic:
+    metadata = context.broker.metadata
+    if wanted.name is not None:
+        return context.broker.topics.find(wanted.name)
+    try:
+        return metadata.topic_by_id(wanted.topic_id or uuid.UUID(int=0))
+    except TopicNotFound as error:
+        raise TopicIdMismatch(str(error)) from error
+
+
+def _topic(topic: Topic, context: Context) -> wire.MetadataResponseTopic:
+    return wire.MetadataResponseTopic(
+        error_code=ErrorCode.none,
+        name=TopicName(topic.name),
+        topic_id=topic.topic_id,
+        partitions=tuple(
+            _partition(TopicPartition(topic.name, number), context)
+            for number in range(topic.partitions)
+        ),
+    )
+
+
+def _partition(place: TopicPartition, context: Context) -> wire.MetadataResponsePartition:
+    node_id = BrokerId(context.listener.node_id)
+    try:
+        epoch = int(context.broker.partition(place).leader_epoch)
+        code = ErrorCode.none
+    except PenstockError:
+        epoch, code = -1, ErrorCode.leader_not_available
+    return wire.MetadataResponsePartition(
+        error_code=code,
+        partition_index=i32(place.partition),
+        leader_id=node_id if code is ErrorCode.none else BrokerId(-1),
+        leader_epoch=i32(epoch),
+        replica_nodes=(node_id,),
+        isr_nodes=(node_id,),
+        offline_replicas=(),
+    )

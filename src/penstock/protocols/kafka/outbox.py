@@ -1,0 +1,107 @@
+"""Sending answers: bytes from memory, and ranges of files that never pass through Python.
+
+The outbox writes to a duplicate of the connection's socket, because the event loop's own transport
+cannot interleave its buffer with `sendfile`. Reading stays with the transport.
+"""
+
+import asyncio
+import os
+import socket
+from collections import deque
+from collections.abc import Callable
+
+from penstock.broker import FileRange
+
+Part = bytes | FileRange
+
+
+class Outbox:
+    """An ordered queue of parts on their way to one client."""
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        fd: int,
+        *,
+        on_drained: Callable[[], None],
+        on_lost: Callable[[OSError], None],
+    ) -> None:
+        self._loop = loop
+        self._socket = socket.socket(fileno=os.dup(fd))
+        self._socket.setblocking(False)
+        self._queue: deque[Part] = deque()
+        # How much of the first part is gone already.
+        self._sent_bytes = 0
+        self._is_waiting = False
+        self._on_drained = on_drained
+        self._on_lost = on_lost
+
+    @property
+    def is_blocked(self) -> bool:
+        """True while the client does not take what it was sent."""
+        return bool(self._queue)
+
+    def send(self, parts: list[Part]) -> None:
+        """Send parts in order, now as far as the socket takes them."""
+        was_blocked = self.is_blocked
+        self._queue.extend(parts)
+        if not was_blocked:
+            self._push()
+
+    def _push(self) -> None:
+        try:
+            while self._queue:
+                if not self._send_first():
+                    self._wait_until_writable()
+                    return
+        except BlockingIOError:
+            self._wait_until_writable()
+            return
+        except OSError as error:
+            self.close()
+            self._on_lost(error)
+            return
+        if self._is_waiting:
+            self._is_waiting = False
+            self._loop.remove_writer(self._socket.fileno())
+            self._on_drained()
+
+    def _send_first(self) -> bool:
+        """Send from the first part; False when the socket took less than all of it."""
+        part = self._queue[0]
+        if isinstance(part, FileRange):
+            size_bytes = part.size_bytes
+            sent = os.sendfile(
+                self._socket.fileno(),
+                part.file.fileno(),
+                part.position + self._sent_bytes,
+                size_bytes - self._sent_bytes,
+            )
+            if sent == 0:
+                raise OSError(f"the file ends {size_bytes - self._sent_bytes} bytes too early")
+        else:
+            size_bytes = len(part)
+            flags = socket.MSG_MORE if len(self._queue) > 1 else 0
+            rest = memoryview(part)[self._sent_bytes :] if self._sent_bytes else part
+            sent = self._socket.send(rest, flags)
+        self._sent_bytes += sent
+        if self._sent_bytes < size_bytes:
+            return False
+        self._queue.popleft()
+        self._sent_bytes = 0
+        return True
+
+    def _wait_until_writable(self) -> None:
+        if not self._is_waiting:
+            self._is_waiting = True
+            self._loop.add_writer(self._socket.fileno(), self._push)
+
+    def close(self) -> None:
+        """Drop what was not sent."""
+        self._queue.clear()
+        if self._socket.fileno() < 0:
+            return
+        if self._is_waiting:
+            self._is_waiting = False
+            self._loop.remove_writer(self._socket.fileno())
+        self._socket.close()
