@@ -76,7 +76,7 @@ class NodeProcess:
             ],
             stdout=log,
             stderr=log,
-            env={key: value for key, value in os.environ.items() if not key.startswith("PENSTOCK_")},
+            env=_plain_environment(),
         )  # fmt: skip
         log.close()
         self._wait_until_serving(begin)
@@ -118,3 +118,7 @@ class NodeProcess:
                 return response.status, response.read()
         except urllib.error.HTTPError as error:
             return error.code, error.read()
+
+
+def _plain_environment() -> dict[str, str]:
+    return {name: value for name, value in os.environ.items() if not name.startswith("PENSTOCK_")}
