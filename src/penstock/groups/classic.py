@@ -97,8 +97,6 @@ class ClassicGroup:
         """Let a member into the next generation; the answer may wait for the others."""
         self._check_join(command)
         member_id = command.member_id
-        if not self._roster.members:
-            self._rounds.protocol_type = command.protocol_type
         if not member_id and command.instance_id is not None:
             self._join_static(command, turn)
         elif not member_id and command.must_know_id:
@@ -106,9 +104,9 @@ class ClassicGroup:
             error = MemberIdRequired("join again under the id given", command.candidate_id)
             turn.reply(command.ticket, error)
         elif not member_id:
-            self._rounds.add(ClassicMember.joining(command.candidate_id, command), turn)
+            self._rounds.add(command.candidate_id, command, turn)
         elif member_id in self._rounds.invited:
-            self._rounds.add(ClassicMember.joining(member_id, command), turn)
+            self._rounds.add(member_id, command, turn)
         else:
             self._rejoin(self._roster.members[member_id], command, turn)
 
@@ -226,10 +224,10 @@ class ClassicGroup:
 
     def _join_static(self, command: JoinGroup, turn: Turn) -> None:
         former_id = self._roster.holder_of(command.instance_id)
-        newcomer = ClassicMember.joining(command.candidate_id, command)
         if former_id is None:
-            self._rounds.add(newcomer, turn)
+            self._rounds.add(command.candidate_id, command, turn)
             return
+        newcomer = ClassicMember.joining(command.candidate_id, command)
         former_leader = self._rounds.leader
         self._rounds.replace(former_id, newcomer, turn)
         is_stable = self.state is GroupState.STABLE

@@ -22,6 +22,7 @@ from collections.abc import Mapping
 
 from penstock.errors import FencedInstanceId, PenstockError, RebalanceInProgress, UnknownMember
 from penstock.groups.answers import GroupState, Joined, JoinedMember, Synced
+from penstock.groups.commands import JoinGroup
 from penstock.groups.deadlines import Matter, Timer
 from penstock.groups.events import ClassicSaved
 from penstock.groups.limits import GroupLimits
@@ -97,9 +98,12 @@ class Rounds:
         turn.deadlines.cancel(self.group_id, Timer(Matter.SESSION, member_id))
         self._complete_if_joined(turn)
 
-    def add(self, member: ClassicMember, turn: Turn) -> None:
+    def add(self, member_id: str, command: JoinGroup, turn: Turn) -> None:
         """Take a member in and begin a round for it."""
-        self.invited.discard(member.member_id)
+        if not self.roster.members:
+            self.protocol_type = command.protocol_type
+        member = ClassicMember.joining(member_id, command)
+        self.invited.discard(member_id)
         self.roster.add(member)
         self._has_newcomers = True
         self.keep_alive(member, turn)

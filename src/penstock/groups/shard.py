@@ -167,8 +167,8 @@ class GroupShard:
             self._coordinator.expire(group_id, timer, turn)
             effects += self._concluded(group_id, turn)
             self._forget_if_unsaved(self._coordinator, group_id)
-        if now_ms >= self._sweep_ms and self._catalog is not None:
-            effects += self._sweep(self._coordinator, self._catalog, now_ms)
+        if now_ms >= self._sweep_ms:
+            effects += self._sweep(self._coordinator, now_ms)
         return effects
 
     def next_deadline_ms(self) -> int | None:
@@ -235,15 +235,17 @@ class GroupShard:
                     rows.apply(record)
         return rows
 
-    def _sweep(self, coordinator: Coordinator, catalog: Catalog, now_ms: int) -> list[Effect]:
+    def _sweep(self, coordinator: Coordinator, now_ms: int) -> list[Effect]:
         """Let retention take what is due."""
         self._sweep_ms = now_ms + self._limits.offsets_sweep_ms
+        if self._catalog is None:
+            return []
         # A commit in flight makes offsets young again that look old in the ledger.
         busy = {proposal.group_id for proposal in self._in_flight}
         effects: list[Effect] = []
         for group_id in sorted(coordinator.groups.keys() - busy):
             turn = Turn(now_ms, coordinator.deadlines)
-            for record in coordinator.outdated(group_id, catalog, now_ms):
+            for record in coordinator.outdated(group_id, self._catalog, now_ms):
                 turn.save(record)
                 if isinstance(record, GroupRemoved):
                     coordinator.forget(group_id)

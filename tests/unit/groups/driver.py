@@ -158,12 +158,13 @@ class Driver:
         generation: int,
         assignments: Mapping[str, bytes] | None = None,
         instance_id: str | None = None,
+        group_id: str = GROUP,
     ) -> int:
         """Send a SyncGroup."""
         return self.send(
             SyncGroup(
                 ticket=self.ticket(),
-                group_id=GROUP,
+                group_id=group_id,
                 member_id=member_id,
                 instance_id=instance_id,
                 generation=generation,
@@ -208,15 +209,20 @@ class Driver:
         self, *offsets: OffsetToCommit, member_id: str = "", generation: int = -1
     ) -> Answer | PenstockError:
         """Send an OffsetCommit."""
-        return self.ask(
-            CommitOffsets(
-                ticket=self.ticket(),
-                group_id=GROUP,
-                member_id=member_id,
-                instance_id=None,
-                generation=generation,
-                offsets=offsets,
-            )
+        command = self.commit_command(*offsets, member_id=member_id, generation=generation)
+        return self.ask(command)
+
+    def commit_command(
+        self, *offsets: OffsetToCommit, member_id: str = "", generation: int = -1
+    ) -> CommitOffsets:
+        """An OffsetCommit; unless changed, from a consumer without a group protocol."""
+        return CommitOffsets(
+            ticket=self.ticket(),
+            group_id=GROUP,
+            member_id=member_id,
+            instance_id=None,
+            generation=generation,
+            offsets=offsets,
         )
 
     def _begin(self) -> None:
