@@ -10,8 +10,9 @@ The last one is scanned from its checkpoint on. Rows are derived from the payloa
 The scan ends at the first payload that is missing, torn or out of place. What follows is cut,
 unless it was acknowledged: a row that was written by a later flush says how many entries before it
 were not yet durable then, and so proves that all others were. If such a row speaks for an entry
-that the scan cannot find, bytes that were once durable are damaged. They are not cut; `Corruption`
-is raised, and the partition stays closed until a replica repairs it.
+that the scan cannot find, bytes that were once durable are damaged. The same is true of a row that
+describes another entry than the scan finds in its place. Nothing is cut then; `Corruption` is
+raised, and the partition stays closed until a replica repairs it.
 
 After `kill -9` every row is there and this proof is exact. After a power cut the rows of the last
 second may be missing too, and damage inside that second looks like a torn tail.
@@ -150,6 +151,7 @@ def _recover_last(
     log_bytes, state_bytes = log.size(), state.size()
     _check_trusted_sizes(table, log_bytes, state_bytes, directory)
     _derive_rows(table, log.view(), state.view())
+    _refuse_to_contradict(table, rows, trusted, path)
     _refuse_to_cut_durable(table, rows, path)
 
     segment = Segment(disk, directory, table)
@@ -274,6 +276,21 @@ def _row_of_batch(log: Buffer, position: int, *, offset: int, term: int) -> Row 
         header.max_timestamp,
         0,
     )
+
+
+def _refuse_to_contradict(table: IndexTable, rows: Buffer, trusted: int, path: Path) -> None:
+    """Raise `Corruption` when a surviving row describes another entry than the one derived for it.
+
+    No crash leaves that: rows are cut before payloads. Damage does, when it hides a state entry so
+    that the record after it seems to have its index, or changes the term of a batch.
+    """
+    for number in range(trusted, table.count):
+        row = read_row(rows, number)
+        if row is not None and row._replace(unsynced=0) != table.row(number):
+            raise Corruption(
+                f"row {number} of {path} does not describe what is stored for entry"
+                f" {table.header.first_index + number}: one of them is damaged"
+            )
 
 
 def _refuse_to_cut_durable(table: IndexTable, rows: Buffer, path: Path) -> None:
