@@ -100,6 +100,10 @@ class Effects:
     reads_refused: Sequence[int]
     """Contexts of reads that this replica can no longer answer: ask again."""
     snapshot_wanted: InstallSnapshot | None
-    """Fetch this aside, then call `snapshot_fetched` or `snapshot_failed`."""
+    """Fetch this aside, then call `snapshot_fetched` or `snapshot_failed`.
+
+    One of the two must follow, because until then no other offer of this leader is taken. A newer
+    one replaces it: the older fetch may be given up.
+    """
     leadership: Leadership | None
     """Set when role, term or leader changed."""

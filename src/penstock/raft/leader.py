@@ -117,20 +117,29 @@ class LeaderRules(FollowerRules):
 
     def _replicate(self) -> None:
         """Send each follower what it may be sent now."""
-        last_index = self._log.last_index
+        log = self._log
+        last_index = log.last_index
+        entries: Sequence[Entry] = ()
+        size_bytes = entries_start = 0
         for progress in self._progress_list:
             while progress.next <= last_index and progress.has_room:
-                self._send_entries(progress)
+                if progress.next < log.tail_start:
+                    self._send_stored(progress)
+                    continue
+                if progress.next != entries_start:
+                    # Followers in step share one slice of the tail.
+                    entries_start = progress.next
+                    entries, size_bytes = log.tail_from(
+                        entries_start, self._settings.append_bytes_max
+                    )
+                self._send_append(progress, entries, size_bytes)
             if progress.is_asking:
                 self._send_append(progress, (), 0)
 
-    def _send_entries(self, progress: Progress) -> None:
+    def _send_stored(self, progress: Progress) -> None:
+        """Have entries sent that must be read from the log first."""
         log = self._log
         start = progress.next
-        if start >= log.tail_start:
-            entries, size_bytes = log.tail_from(start, self._settings.append_bytes_max)
-            self._send_append(progress, entries, size_bytes)
-            return
         prev_term = log.term_at(start - 1)
         if prev_term is None:
             self._offer_snapshot(progress)
@@ -143,7 +152,7 @@ class LeaderRules(FollowerRules):
                 self.term,
                 EntryIndex(start - 1),
                 prev_term,
-                EntryIndex(self.commit_index),
+                self.commit_index,
                 end,
             )
         )
@@ -163,7 +172,7 @@ class LeaderRules(FollowerRules):
                 self.term,
                 EntryIndex(start - 1),
                 prev_term,
-                EntryIndex(self.commit_index),
+                self.commit_index,
                 entries,
             )
         )
@@ -217,14 +226,14 @@ class LeaderRules(FollowerRules):
         matches = [progress.match for progress in self._voters]
         if self._is_own_voter:
             matches.append(self._own_match())
-        matches.sort()
-        index = matches[(len(matches) - 1) // 2] if matches else 0
+        index = _majority(matches)
         if index > self.commit_index and self._may_commit_by_counting(index):
             was_open = self.commit_index < self._reign_start
             self._commit(index)
             if was_open:
                 self._read_queue.begin(index)
-            self._resign_if_removed()
+            if not self._is_own_voter:
+                self._resign_if_removed()
 
     def _own_match(self) -> int:
         """What the leader's own copy is worth: no more than what is persisted."""
@@ -236,7 +245,7 @@ class LeaderRules(FollowerRules):
 
     def _resign_if_removed(self) -> None:
         """A leader that is no voter leads until its removal is committed (thesis 4.2.2)."""
-        if self._is_own_voter or self._memberships.index > self.commit_index:
+        if self._memberships.index > self.commit_index:
             return
         heir = max(self._voters, key=lambda progress: progress.match, default=None)
         if heir is not None:
@@ -274,7 +283,7 @@ class LeaderRules(FollowerRules):
 
     def _heartbeat(self) -> None:
         self._heartbeat_elapsed = 0
-        commit = EntryIndex(self.commit_index)
+        commit = self.commit_index
         number = self._read_queue.round
         for progress in self._progress_list:
             self._messages.append(Heartbeat(self._node, progress.node, self.term, commit, number))
@@ -321,8 +330,7 @@ class LeaderRules(FollowerRules):
         rounds = [progress.acked_round for progress in self._voters]
         if self._is_own_voter:
             rounds.append(self._read_queue.round)
-        rounds.sort()
-        return rounds[(len(rounds) - 1) // 2] if rounds else 0
+        return _majority(rounds)
 
     # Handing over.
 
@@ -337,3 +345,9 @@ class LeaderRules(FollowerRules):
         self._elapsed = 0
         if progress.match == self._log.last_index:
             self._send(TimeoutNow(self._node, to, self.term))
+
+
+def _majority(values: list[int]) -> int:
+    """The largest value that more than half of the values reach; 0 when there are none."""
+    values.sort()
+    return values[(len(values) - 1) // 2] if values else 0

@@ -168,7 +168,8 @@ class Replicate:
 
     A leader never cuts its own log, so the range stands as long as the node leads in `term`. Once
     it does not, the range may hold other entries and the message must be dropped: ask
-    `RaftNode.leads(term)` after reading and before sending.
+    `RaftNode.leads(term)` after reading and before sending. Dropping is always safe, also when
+    the entries have been compacted away meanwhile.
     """
 
     sender: NodeId

@@ -137,11 +137,12 @@ class RaftNode(ElectionRules):
 
         Marks may be skipped: a later one stands for all earlier ones.
         """
-        if mark.sequence > self._durable_sequence:
-            was_waiting = self._holds_back()
+        if self._hard_sequence > self._durable_sequence:
             self._release(mark.sequence)
-            if was_waiting and not self._holds_back():
+            if not self._holds_back():
                 self._vote_persisted()
+        elif mark.sequence > self._durable_sequence:
+            self._durable_sequence = mark.sequence
         if self._log.persist(mark):
             if self.role is Role.LEADER:
                 if self._log.persisted_index > self.commit_index:
@@ -250,7 +251,8 @@ class RaftNode(ElectionRules):
             if self._read_queue.is_round_wanted:
                 self._start_read_round()
             self._replicate()
-        write = self._log.take_write(self._changed_hard_state())
+        hard_state = self._changed_hard_state() if self._is_hard_changed else None
+        write = self._log.take_write(hard_state)
         apply_end = min(self.commit_index, self._log.persisted_index)
         if write is None and apply_end <= self._apply_given and not self._has_news():
             return None
@@ -264,7 +266,7 @@ class RaftNode(ElectionRules):
             or self._leadership
             or self._reads_refused
             or self._snapshot_wanted
-            or any(read.index <= self._applied for read in self._reads)
+            or (self._reads and any(read.index <= self._applied for read in self._reads))
         )
 
     def _bundle(self, write: Write | None, apply_last: int) -> Effects:
@@ -272,7 +274,7 @@ class RaftNode(ElectionRules):
             write,
             self._messages,
             self._replications,
-            EntryIndex(self.commit_index),
+            self.commit_index,
             EntryIndex(self._apply_given + 1),
             EntryIndex(apply_last + 1),
             self._take_reads() if self._reads else (),

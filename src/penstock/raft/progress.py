@@ -25,13 +25,19 @@ class ProgressState(IntEnum):
     SNAPSHOT = 2
 
 
+_PROBE = ProgressState.PROBE
+_REPLICATE = ProgressState.REPLICATE
+_SNAPSHOT = ProgressState.SNAPSHOT
+
+
 class Progress:
     """One follower, seen by its leader. `match` < `next` always holds."""
 
     __slots__ = (
+        "_bytes_max",
         "_inflight",
         "_inflight_bytes",
-        "_settings",
+        "_messages_max",
         "acked_round",
         "incarnation",
         "is_active",
@@ -53,7 +59,7 @@ class Progress:
         """Everything up to here is persisted on the follower and equal to the leader's log."""
         self.next = next_index
         """The next entry to send."""
-        self.state = ProgressState.PROBE
+        self.state = _PROBE
         self.is_active = True
         """Whether it was heard from since the leader last counted its quorum."""
         self.is_asking = False
@@ -62,24 +68,24 @@ class Progress:
         """Whether a probe is out."""
         self.snapshot_index = 0
         self.acked_round = 0
-        self._settings = settings
+        self._messages_max = settings.inflight_messages_max
+        self._bytes_max = settings.inflight_bytes_max
         self._inflight: deque[tuple[int, int]] = deque()
         self._inflight_bytes = 0
 
     @property
     def has_room(self) -> bool:
         """Whether one more append may go out now."""
-        if self.state is ProgressState.REPLICATE:
+        if self.state is _REPLICATE:
             return (
-                len(self._inflight) < self._settings.inflight_messages_max
-                and self._inflight_bytes < self._settings.inflight_bytes_max
+                len(self._inflight) < self._messages_max and self._inflight_bytes < self._bytes_max
             )
-        return self.state is ProgressState.PROBE and not self.is_paused
+        return self.state is _PROBE and not self.is_paused
 
     def sent(self, end: int, size_bytes: int) -> None:
         """An append of entries [next, end) went out; an empty one has `end` == `next`."""
         self.is_asking = False
-        if self.state is ProgressState.PROBE:
+        if self.state is _PROBE:
             self.is_paused = True
         elif end > self.next:
             self._inflight.append((end - 1, size_bytes))
@@ -89,22 +95,24 @@ class Progress:
     def accepted(self, index: int) -> bool:
         """The follower holds everything up to `index`; False when that was known already."""
         if index <= self.match:
-            if self.state is ProgressState.PROBE and self.match == self.next - 1:
+            if self.state is _PROBE and self.match == self.next - 1:
                 # An empty probe is answered with what was known: the logs agree up to `next`.
                 self._replicate()
             return False
         self.match = index
         if self.next <= index:
             self.next = index + 1
-        if self.state is ProgressState.REPLICATE:
-            self._free(index)
-        elif self.state is ProgressState.PROBE or index >= self.snapshot_index:
+        if self.state is _REPLICATE:
+            inflight = self._inflight
+            while inflight and inflight[0][0] <= index:
+                self._inflight_bytes -= inflight.popleft()[1]
+        elif self.state is _PROBE or index >= self.snapshot_index:
             self._replicate()
         return True
 
     def refused(self, index: int, next_index: int) -> bool:
         """The follower lacks the entry at `index`; False when the refusal is an old one."""
-        if self.state is ProgressState.SNAPSHOT:
+        if self.state is _SNAPSHOT:
             if index != self.snapshot_index:
                 return False
             # The next attempt waits for a heartbeat's answer, so that a follower that cannot
@@ -112,7 +120,7 @@ class Progress:
             self.probe(self.match + 1)
             self.is_paused = True
             return True
-        if self.state is ProgressState.REPLICATE:
+        if self.state is _REPLICATE:
             if index <= self.match:
                 return False
             self.probe(self.match + 1)
@@ -124,17 +132,17 @@ class Progress:
 
     def probe(self, next_index: int) -> None:
         """Search for the place where the logs part, from `next_index` down."""
-        self._reset(ProgressState.PROBE)
+        self._reset(_PROBE)
         self.next = next_index
 
     def await_snapshot(self, index: int) -> None:
         """Send nothing until the snapshot at `index` is installed."""
-        self._reset(ProgressState.SNAPSHOT)
+        self._reset(_SNAPSHOT)
         self.snapshot_index = index
         self.next = index + 1
 
     def _replicate(self) -> None:
-        self._reset(ProgressState.REPLICATE)
+        self._reset(_REPLICATE)
         self.next = self.match + 1
 
     def _reset(self, state: ProgressState) -> None:
@@ -144,8 +152,3 @@ class Progress:
         self.snapshot_index = 0
         self._inflight.clear()
         self._inflight_bytes = 0
-
-    def _free(self, index: int) -> None:
-        inflight = self._inflight
-        while inflight and inflight[0][0] <= index:
-            self._inflight_bytes -= inflight.popleft()[1]

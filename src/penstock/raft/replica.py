@@ -8,7 +8,7 @@ is noticed.
 
 A message is held back while the term or the vote in memory is newer than the persisted one, so no
 message reveals what a crash could take back (section 5.1: term and vote are updated on stable
-storage before responding).
+storage before responding). Any message may be lost, so of more than `HELD_MAX` the oldest go.
 """
 
 from collections import deque
@@ -23,6 +23,7 @@ from penstock.raft.messages import InstallSnapshot, Message, Replicate
 from penstock.raft.replica_log import ReplicaLog
 from penstock.raft.settings import RaftSettings
 
+HELD_MAX = 1_000
 _START = EntryIndex(0)
 _NEW = HardState(Term(0), None, _START)
 
@@ -35,6 +36,11 @@ class Recovered:
     begins (index 0 for the first of a new group) and every one in the log after it. A replica
     that starts with none belongs to no group: it stores what a leader sends, and neither votes
     nor campaigns until an entry admits its incarnation.
+
+    The first membership of a new group names the incarnations of all its members, so they have to
+    ask each other before the group begins. A node that composed it from a configured list alone
+    would, after losing its disk, found the group a second time and vote in terms it voted in
+    before.
     """
 
     hard_state: HardState = _NEW
@@ -98,17 +104,17 @@ class Replica:
             # Entries were persisted and the hard state of the same write was not. Nobody was told
             # of that term by this replica, so it has not voted in it.
             self.term, self.vote = self._log.last_term, None
-        self.commit_index: int = min(
+        self.commit_index: EntryIndex = min(
             max(hard_state.commit, recovered.applied), self._log.last_index
         )
-        self._memberships.commit(EntryIndex(self.commit_index))
+        self._memberships.commit(self.commit_index)
         self._applied: int = recovered.applied
         self._apply_given: int = recovered.applied
         self._reported_commit = self.commit_index
         self._is_hard_changed = False
         self._hard_sequence = 0
         self._durable_sequence = 0
-        self._held: deque[tuple[int, Message]] = deque()
+        self._held: deque[tuple[int, Message]] = deque(maxlen=HELD_MAX)
         self._messages: list[Message] = []
         self._replications: list[Replicate] = []
         self._reads: list[ReadState] = []
@@ -130,7 +136,7 @@ class Replica:
     @property
     def last_index(self) -> EntryIndex:
         """The newest entry, persisted or not."""
-        return EntryIndex(self._log.last_index)
+        return self._log.last_index
 
     @property
     def persisted_index(self) -> EntryIndex:
@@ -196,13 +202,11 @@ class Replica:
         while held and held[0][0] <= self._durable_sequence:
             self._messages.append(held.popleft()[1])
 
-    def _changed_hard_state(self) -> HardState | None:
-        """The hard state to write with the next bundle, if term or vote changed."""
-        if not self._is_hard_changed:
-            return None
+    def _changed_hard_state(self) -> HardState:
+        """The hard state to write with the next bundle, after term or vote changed."""
         self._is_hard_changed = False
         self._hard_sequence = self._log.next_sequence
-        return HardState(self.term, self.vote, EntryIndex(self.commit_index))
+        return HardState(self.term, self.vote, self.commit_index)
 
     # Log and commit.
 
@@ -219,8 +223,8 @@ class Replica:
         """Everything up to `index` is committed: it will never change."""
         assert index <= self._log.last_index, "a replica commits only what it holds"
         if index > self.commit_index:
-            self.commit_index = index
-            self._memberships.commit(EntryIndex(index))
+            self.commit_index = EntryIndex(index)
+            self._memberships.commit(self.commit_index)
 
     # Reads.
 

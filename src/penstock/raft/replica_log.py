@@ -46,7 +46,7 @@ class ReplicaLog:
         last_term = view.term_at(view.last_index)
         assert last_term is not None, "the term of the last entry is always known"
         self._view = view
-        self.last_index: int = view.last_index
+        self.last_index: EntryIndex = view.last_index
         self.last_term: Term = last_term
         self.persisted_index: int = view.last_index
         self.tail_bytes = 0
@@ -106,7 +106,7 @@ class ReplicaLog:
             del self._tail[start - self._tail_start :]
         self.persisted_index = min(self.persisted_index, start - 1)
         self.tail_bytes = sum(entry.size_bytes for entry in self._tail)
-        self.last_index = start - 1
+        self.last_index = EntryIndex(start - 1)
         last_term = self.term_at(start - 1)
         assert last_term is not None, "the entry before a cut is known to match"
         self.last_term = last_term
@@ -142,7 +142,7 @@ class ReplicaLog:
         snapshot = self._snapshot
         self._truncate_from = self._snapshot = None
         return Write(
-            Mark(self._sequence, EntryIndex(self.last_index)),
+            Mark(self._sequence, self.last_index),
             snapshot,
             None if truncate_from is None else EntryIndex(truncate_from),
             entries,
@@ -174,6 +174,8 @@ class ReplicaLog:
         """Entries of the tail from `start` on, and their size: at least one, then up to a limit."""
         entries = self._tail[start - self._tail_start :]
         size_bytes = entries[0].size_bytes
+        if len(entries) == 1:
+            return entries, size_bytes
         for position in range(1, len(entries)):
             grown_bytes = size_bytes + entries[position].size_bytes
             if grown_bytes > bytes_max:

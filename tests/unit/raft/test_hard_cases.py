@@ -34,72 +34,56 @@ def test_a_majority_of_copies_of_an_old_term_may_still_be_overwritten_figure_8(
     group.crash(1)
     group.crash(2)
     group.cut = set()
-    group[5]._campaign(is_transfer=False)
-    exchange_votes(group)
+    win(group, 5, term=2)
     group.sync(5)
     group.wire.clear()
     group.crash(5)
+    assert group.log(5) == [(1, 1), (2, 2)]
 
     group.restart(1)
     group.restart(2)
-    group[1].step(heartbeat_of_term(3))
-    group[1]._campaign(is_transfer=False)
-    exchange_votes(group)
-    assert group[1].role is Role.LEADER
-    # The copy of the old entry reaches a majority, the entry that opens the term nobody.
-    for node in (2, 3):
-        group[1].step(accepted(node, term=4, index=old))
-
+    win(group, 1, term=4)
+    # The old entry reaches a majority, the entry that opens the term stays with its leader.
+    group[2].step(append_from(1, 4, (2, 1), to=2))
+    group[3].step(append_from(1, 4, (1, 1), entry(old, 1, b"old"), to=3))
+    group.sync(2, 3)
+    group.deliver()
+    assert [(old, 1) in group.log(node) for node in (1, 2, 3)] == [True, True, True]
     is_committed = group[1].commit_index >= old
     assert is_committed is (node_class is CommitsOldTerms)
 
     group.crash(1)
-    group.wire.clear()
     group.restart(5)
-    for node in (2, 3, 4):
-        group[node].leader = None
-    group[5].step(heartbeat_of_term(4, to=5))
-    group[5].leader = None
-    group[5]._campaign(is_transfer=False)
+    win(group, 5, term=5)
     group.settle()
-    assert group[5].role is Role.LEADER
-    # What had been on a majority is gone everywhere.
-    for node in (3, 4, 5):
-        assert (old, 1) not in group.log(node)
+    for node in (2, 3, 4, 5):
+        assert group.log(node) == [(1, 1), (2, 2), (3, 5)]
 
 
-def exchange_votes(group: Group) -> None:
+def win(group: Group, node: int, *, term: int) -> None:
     """Carry an election through, and nothing after it."""
-    group.sync()
-    group.deliver()
-    group.sync()
-    group.deliver()
+    group.expire_leases(*(n for n, host in group.hosts.items() if host.is_up and n != node))
+    group[node].step(word_of_term(term - 1, to=node))
+    group[node]._campaign(is_transfer=False)
+    for _ in range(2):
+        group.sync()
+        group.deliver()
+    assert group[node].leads(Term(term))
 
 
-def heartbeat_of_term(term: int, to: int = 1) -> AppendResponse:
+def word_of_term(term: int, *, to: int) -> AppendResponse:
     """Any message that makes a replica hear of a newer term."""
     return AppendResponse(
         NodeId(9), NodeId(to), Term(term), EntryIndex(0), True, EntryIndex(0), Term(0), FIRST
     )
 
 
-def accepted(sender: int, *, term: int, index: int) -> AppendResponse:
-    return AppendResponse(
-        NodeId(sender),
-        NodeId(1),
-        Term(term),
-        EntryIndex(index),
-        False,
-        EntryIndex(0),
-        Term(0),
-        FIRST,
-    )
-
-
-def append_from(sender: int, term: int, prev: tuple[int, int], *entries: Entry) -> Append:
+def append_from(
+    sender: int, term: int, prev: tuple[int, int], *entries: Entry, to: int = 1
+) -> Append:
     return Append(
         NodeId(sender),
-        NodeId(1),
+        NodeId(to),
         Term(term),
         EntryIndex(prev[0]),
         Term(prev[1]),
@@ -146,47 +130,30 @@ def test_a_sync_of_the_first_a_does_not_acknowledge_the_last_a(
 
 
 def test_a_refusal_after_truncation_finds_the_new_end_of_the_log() -> None:
-    """The follower's log shrinks between two refusals; the leader must follow it down."""
-    group = led(1, 2, 3)
-    group.cut = {3}
-    for payload in (b"a", b"b", b"c"):
-        group.propose(1, payload)
+    """The follower's log shrinks after its first refusal; the leader must follow it down."""
+    group = Group(1, 2, 3)
+    for node in (1, 2):
+        group.hosts[node].crash()
+        for index in range(1, 9):
+            group.hosts[node].stored.append(entry(index, 1 if index < 3 else 2))
+        group.restart(node)
+    long_log = [entry(index, 1) for index in range(1, 9)]
+    group[3].step(append_from(9, 1, (0, 0), *long_log, to=3))
+    group.sync(3)
+    group.wire.clear()
+    win(group, 1, term=3)
+    group.flush(1)
+    group.deliver()
+    group.flush(3)
+    assert any(isinstance(m, AppendResponse) and m.is_refused for m in group.wire)
+
+    # The refusal is on its way when an append of the same term cuts the log at entry 2.
+    group[3].step(append_from(1, 3, (1, 1), entry(2, 1), entry(3, 2), to=3))
     group.settle()
-    group.cut = {1}
-    # Node 3 holds entries of an old leader that conflict from index 2 on.
-    conflicting = [entry(index, 2, b"z") for index in range(2, 9)]
-    group[3].step(
-        Append(NodeId(9), NodeId(3), Term(2), EntryIndex(1), Term(1), EntryIndex(0), conflicting)
-    )
-    group.sync(3)
-    group.wire.clear()
-    group[3].step(
-        Append(
-            NodeId(8),
-            NodeId(3),
-            Term(3),
-            EntryIndex(1),
-            Term(1),
-            EntryIndex(0),
-            [entry(2, 3, b"y")],
-        )
-    )
-    group.sync(3)
-    assert group.log(3) == [(1, 1), (2, 3)]
-    group.wire.clear()
-    group.cut = set()
-    group[3].leader = None
+    group.beat(1)
 
-    group.crash(2)
-    group.hosts[2].hard_state = group.hosts[3].hard_state
-    group.restart(2)
-    group.hosts[3].crash()
-    group.hosts[3].stored.truncate(2)
-    group.hosts[3].start()
-    group.elect(2)
-    group.beat(2)
-
-    assert group.log(3) == group.log(2)
+    assert group.log(3) == group.log(1)
+    assert group[3].commit_index == group[1].commit_index
 
 
 def test_an_old_refusal_does_not_move_a_follower_back_that_has_advanced() -> None:
@@ -229,6 +196,8 @@ def test_a_vote_request_delayed_from_an_older_election_elects_nobody() -> None:
     group[1]._campaign(is_transfer=False)
     group.sync(1)
     old, group.wire = group.wire, []
+    group.tick(2, count=19)
+    group.settle()
     group.elect(2)
 
     group.wire = old

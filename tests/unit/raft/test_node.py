@@ -4,6 +4,7 @@ import pytest
 
 from penstock.ids import EntryIndex, NodeId, Term
 from penstock.raft import EntryKind, Heartbeat, Leadership, Membership, Role
+from penstock.raft.replica import HELD_MAX
 
 from .group import Group, led, member, voters
 
@@ -131,3 +132,13 @@ def test_payloads_are_passed_by_reference() -> None:
     assert effects.write.entries[0].payload is payload
     for message in effects.messages:
         assert message.entries[0].payload is payload  # type: ignore[union-attr]
+
+
+def test_messages_that_wait_for_a_stalled_disk_are_limited() -> None:
+    group = Group(1, 2, 3)
+    for number in range(HELD_MAX + 10):
+        group[1].step(Heartbeat(NodeId(2), NodeId(1), Term(1), EntryIndex(0), number))
+
+    group.sync(1)
+
+    assert len(group.wire) == HELD_MAX

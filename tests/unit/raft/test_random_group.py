@@ -1,6 +1,6 @@
 """Random histories of a group: faults of all kinds, then peace, from one seed each.
 
-A failing run prints its seed; `Storm(seed, members).run(events)` repeats it exactly.
+The name of a failing test holds its seed; `Storm(seed, nodes).run(3000)` repeats it exactly.
 """
 
 from collections import Counter
@@ -327,13 +327,12 @@ class Storm:
         return is_busy
 
 
-@pytest.mark.parametrize(("nodes", "seeds", "events"), [(3, 24, 2500), (5, 12, 3000), (1, 2, 500)])
-def test_no_random_history_breaks_an_invariant(nodes: int, seeds: int, events: int) -> None:
-    for seed in range(seeds):
-        try:
-            Storm(seed, nodes).run(events)
-        except AssertionError as error:
-            raise AssertionError(f"seed {seed} with {nodes} nodes: {error}") from error
+@pytest.mark.parametrize(
+    ("nodes", "seed"),
+    [(3, seed) for seed in range(60)] + [(5, seed) for seed in range(24)] + [(1, 0), (2, 0)],
+)
+def test_no_random_history_breaks_an_invariant(nodes: int, seed: int) -> None:
+    Storm(seed, nodes).run(3000)
 
 
 def test_random_histories_reach_every_kind_of_event() -> None:
