@@ -81,12 +81,17 @@ def _existing_segments(disk: Disk, directory: Path) -> list[int]:
     stems = {name.split(".")[0] for name in names if name.endswith(suffixes)}
     found = sorted(int(stem) for stem in stems if stem.isdigit())
     whole = [first for first in found if _is_whole(disk, directory, first, names)]
-    for first_index in sorted(set(found) - set(whole)):
+    broken = sorted(set(found) - set(whole))
+    for first_index in broken:
         if whole and whole[0] < first_index < whole[-1]:
             path = segment_path(directory, first_index, LOG_SUFFIX)
             raise Corruption(f"{path} is missing, but segments before and after it are there")
-        for suffix in suffixes:
-            disk.remove(segment_path(directory, first_index, suffix))
+    # As in `Segment.remove_files`, .log is durably gone before the others go.
+    for gone in ((LOG_SUFFIX,), (STATE_SUFFIX, INDEX_SUFFIX)) if broken else ():
+        for first_index in broken:
+            for suffix in gone:
+                disk.remove(segment_path(directory, first_index, suffix))
+        disk.sync_directory(directory)
     return whole
 
 

@@ -108,7 +108,7 @@ def test_a_file_cut_below_an_acknowledged_entry_is_damage_while_its_rows_are_the
         disk = small_log()[0]
         disk.put(path, FILES[path][:cut])
         disk.kill()
-        with pytest.raises(Corruption, match="acknowledged|damaged"):
+        with pytest.raises(Corruption, match=r"acknowledged|damaged"):
             open_log(disk)
 
 
