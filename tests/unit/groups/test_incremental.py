@@ -323,7 +323,7 @@ def test_an_instance_id_in_use_cannot_be_taken() -> None:
         (0, {"instance_id": ""}, InvalidRequest),
         (0, {"assignor": "random"}, UnsupportedAssignor),
         (0, {"regex": "t["}, InvalidSubscription),
-        (0, {"regex": "(t+)+x"}, InvalidSubscription),
+        (0, {"regex": "t(?=1)"}, InvalidSubscription),
         (0, {"regex": "t" * 257}, InvalidSubscription),
         (-2, {}, InvalidRequest),
         (-3, {}, InvalidRequest),
