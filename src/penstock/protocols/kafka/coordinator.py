@@ -1,0 +1,93 @@
+"""FindCoordinator: which node looks after a group."""
+
+from typing import Any
+
+from kio.schema.errors import ErrorCode
+from kio.schema.find_coordinator.v3 import response as single_out
+from kio.schema.find_coordinator.v6 import request as wire_in
+from kio.schema.find_coordinator.v6 import response as wire_out
+from kio.schema.types import BrokerId
+from kio.static.primitive import i32
+
+from penstock.protocols.kafka.api import Api, Context, Listener, plain_api
+from penstock.protocols.kafka.codec import NO_THROTTLE
+
+_GROUP = 0
+_TRANSACTION = 1
+_SEVERAL_KEYS_FROM = 4
+
+
+def find_coordinator_api() -> Api:
+    """Return the API. Up to version 3 it carries one key, later versions carry several."""
+    return plain_api(
+        10,
+        "FindCoordinator",
+        range(7),
+        _find_coordinator,
+        upgrade=_upgrade,
+        downgrade=_downgrade,
+    )
+
+
+async def _find_coordinator(
+    request: wire_in.FindCoordinatorRequest, context: Context
+) -> wire_out.FindCoordinatorResponse:
+    find = _here if request.key_type == _GROUP else _nowhere
+    return wire_out.FindCoordinatorResponse(
+        throttle_time=NO_THROTTLE,
+        coordinators=tuple(
+            find(key, int(request.key_type), context.listener) for key in request.coordinator_keys
+        ),
+    )
+
+
+def _here(key: str, _key_type: int, listener: Listener) -> wire_out.Coordinator:
+    return wire_out.Coordinator(
+        key=key,
+        node_id=BrokerId(listener.node_id),
+        host=listener.host,
+        port=i32(listener.port),
+        error_code=ErrorCode.none,
+        error_message=None,
+    )
+
+
+def _nowhere(key: str, key_type: int, _listener: Listener) -> wire_out.Coordinator:
+    if key_type == _TRANSACTION:
+        # Most codes make clients ask for ever; this one ends the transactional producer at once.
+        code = ErrorCode.transactional_id_authorization_failed
+        message = "transactions are not supported by this node"
+    else:
+        code = ErrorCode.invalid_request
+        message = f"coordinators are found for groups (key type {_GROUP}), not for type {key_type}"
+    return wire_out.Coordinator(
+        key=key,
+        node_id=BrokerId(-1),
+        host="",
+        port=i32(-1),
+        error_code=code,
+        error_message=message,
+    )
+
+
+def _upgrade(message: Any) -> Any:
+    if message.__version__ >= _SEVERAL_KEYS_FROM:
+        return message
+    return wire_in.FindCoordinatorRequest(
+        key_type=getattr(message, "key_type", wire_in.FindCoordinatorRequest().key_type),
+        coordinator_keys=(message.key,),
+    )
+
+
+def _downgrade(response: wire_out.FindCoordinatorResponse, version: int) -> Any:
+    if version >= _SEVERAL_KEYS_FROM:
+        return response
+    (found,) = response.coordinators
+    return single_out.FindCoordinatorResponse(
+        throttle_time=response.throttle_time,
+        error_code=found.error_code,
+        error_message=found.error_message,
+        node_id=found.node_id,
+        host=found.host,
+        port=found.port,
+    )

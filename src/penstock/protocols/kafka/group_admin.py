@@ -1,0 +1,158 @@
+"""ListGroups, DescribeGroups and DeleteGroups."""
+
+from dataclasses import replace
+from typing import Any
+
+from kio.schema.delete_groups.v2 import request as delete_in
+from kio.schema.delete_groups.v2 import response as delete_out
+from kio.schema.describe_groups.v6 import request as describe_in
+from kio.schema.describe_groups.v6 import response as describe_out
+from kio.schema.errors import ErrorCode
+from kio.schema.list_groups.v5 import request as list_in
+from kio.schema.list_groups.v5 import response as list_out
+from kio.schema.types import GroupId
+from kio.static.primitive import i32
+
+from penstock.errors import PenstockError
+from penstock.groups import DeleteGroup, DescribeGroup, GroupDescribed, GroupsListed
+from penstock.protocols.kafka.api import Api, Context, plain_api
+from penstock.protocols.kafka.codec import NO_THROTTLE
+from penstock.protocols.kafka.errors import error_code
+
+_DEAD = "Dead"
+_MISSING_IS_ERROR_FROM = 6
+_NOT_ASKED_FOR = -(2**31)
+# Everybody may read, delete and describe a group; the bits are those of Kafka's AclOperation.
+_ALL_OPERATIONS = 1 << 3 | 1 << 6 | 1 << 8
+
+
+def group_admin_apis() -> list[Api]:
+    """Return the three APIs."""
+    return [
+        plain_api(
+            15, "DescribeGroups", range(7), _describe_groups, downgrade=_missing_groups_as_dead
+        ),
+        plain_api(16, "ListGroups", range(6), _list_groups),
+        plain_api(42, "DeleteGroups", range(3), _delete_groups),
+    ]
+
+
+def authorized_operations(*, is_asked_for: bool) -> i32:
+    """Return what the client may do with a group, when it wants to know."""
+    return i32(_ALL_OPERATIONS if is_asked_for else _NOT_ASKED_FOR)
+
+
+async def _list_groups(
+    request: list_in.ListGroupsRequest, context: Context
+) -> list_out.ListGroupsResponse:
+    listed: list[list_out.ListedGroup] = []
+    code = ErrorCode.none
+    try:
+        for answer in await context.broker.groups.list_groups(
+            frozenset(request.states_filter), frozenset(request.types_filter)
+        ):
+            assert isinstance(answer, GroupsListed), answer
+            listed += [
+                list_out.ListedGroup(
+                    group_id=GroupId(group.group_id),
+                    protocol_type=group.protocol_type,
+                    group_state=group.state,
+                    group_type=group.group_type,
+                )
+                for group in answer.groups
+            ]
+    except PenstockError as error:
+        code = error_code(error)
+    return list_out.ListGroupsResponse(
+        throttle_time=NO_THROTTLE, error_code=code, groups=tuple(listed)
+    )
+
+
+async def _describe_groups(
+    request: describe_in.DescribeGroupsRequest, context: Context
+) -> describe_out.DescribeGroupsResponse:
+    operations = authorized_operations(is_asked_for=request.include_authorized_operations)
+    return describe_out.DescribeGroupsResponse(
+        throttle_time=NO_THROTTLE,
+        groups=tuple(
+            [await _described(group_id, context, operations) for group_id in request.groups]
+        ),
+    )
+
+
+async def _described(
+    group_id: GroupId, context: Context, operations: i32
+) -> describe_out.DescribedGroup:
+    try:
+        group = await context.broker.groups.ask(
+            group_id, lambda ticket: DescribeGroup(ticket=ticket, group_id=group_id)
+        )
+    except PenstockError as error:
+        return describe_out.DescribedGroup(
+            error_code=error_code(error),
+            error_message=str(error),
+            group_id=group_id,
+            group_state=_DEAD,
+            protocol_type="",
+            protocol_data="",
+            members=(),
+        )
+    assert isinstance(group, GroupDescribed), group
+    return describe_out.DescribedGroup(
+        error_code=ErrorCode.none,
+        group_id=group_id,
+        group_state=group.state,
+        protocol_type=group.protocol_type,
+        protocol_data=group.protocol,
+        members=tuple(
+            describe_out.DescribedGroupMember(
+                member_id=member.member_id,
+                group_instance_id=member.instance_id,
+                client_id=member.client_id,
+                client_host=member.client_host,
+                member_metadata=member.metadata,
+                member_assignment=member.assignment,
+            )
+            for member in group.members
+        ),
+        authorized_operations=operations,
+    )
+
+
+def _missing_groups_as_dead(response: describe_out.DescribeGroupsResponse, version: int) -> Any:
+    """Versions before 6 show a group that does not exist as one that is dead."""
+    if version >= _MISSING_IS_ERROR_FROM:
+        return response
+    groups = tuple(
+        replace(group, error_code=ErrorCode.none)
+        if group.error_code is ErrorCode.group_id_not_found
+        else group
+        for group in response.groups
+    )
+    return replace(response, groups=groups)
+
+
+async def _delete_groups(
+    request: delete_in.DeleteGroupsRequest, context: Context
+) -> delete_out.DeleteGroupsResponse:
+    return delete_out.DeleteGroupsResponse(
+        throttle_time=NO_THROTTLE,
+        results=tuple(
+            [
+                delete_out.DeletableGroupResult(
+                    group_id=group_id, error_code=await _deleted(group_id, context)
+                )
+                for group_id in request.groups_names
+            ]
+        ),
+    )
+
+
+async def _deleted(group_id: GroupId, context: Context) -> ErrorCode:
+    try:
+        await context.broker.groups.ask(
+            group_id, lambda ticket: DeleteGroup(ticket=ticket, group_id=group_id)
+        )
+    except PenstockError as error:
+        return error_code(error)
+    return ErrorCode.none
