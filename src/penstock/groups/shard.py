@@ -64,8 +64,8 @@ class _Proposal:
 class GroupShard:
     """The groups of one shard, to be driven by the owner of the shard's log.
 
-    The owner proposes the event of every `Persist` in the order given, passes each committed
-    event to `apply`, and carries out what comes back. It calls `became_leader` when it leads the
+    The owner proposes the event of every `Persist` in the order given, as long as the shard still
+    expects it, passes each committed event to `apply`, and carries out what comes back. It calls `became_leader` when it leads the
     log and has applied all that was committed before, `abandoned` when an event can no longer
     commit, and `resigned` when it no longer leads. An event whose fate is unknown is still in
     flight.
@@ -139,6 +139,10 @@ class GroupShard:
             self._coordinator.unpark(group_id, error, turn)
             self._coordinator.rebuild(group_id, self._expected(group_id), turn)
         return list(turn.replies)
+
+    def expects(self, persist: Persist) -> bool:
+        """Whether an event is in flight; one that fell with an earlier one is not to be proposed."""
+        return any(proposal.persist is persist for proposal in reversed(self._in_flight))
 
     def step(self, command: Command, now_ms: int) -> list[Effect]:
         """Carry out one command."""

@@ -99,6 +99,22 @@ def test_a_failed_proposal_takes_its_changes_and_those_above_it_back() -> None:
     assert answer.member_epoch == 1
 
 
+def test_an_event_that_fell_with_an_earlier_one_is_no_longer_expected() -> None:
+    driver = Driver(catalog=topics(2))
+    driver.beat("a", 0)
+    driver.beat("b", 0)
+    driver.is_holding = True
+    driver.advance(LIMITS.consumer_session_ms)
+    first, second = driver.in_flight
+
+    assert driver.shard.expects(first)
+    assert driver.shard.expects(second)
+    driver.abandon(LOST)
+
+    assert not driver.shard.expects(first)
+    assert not driver.shard.expects(second)
+
+
 def test_a_failed_proposal_leaves_those_below_it_alone() -> None:
     driver = Driver(catalog=topics(2))
     driver.is_holding = True
