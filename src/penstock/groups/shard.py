@@ -65,10 +65,10 @@ class GroupShard:
     """The groups of one shard, to be driven by the owner of the shard's log.
 
     The owner proposes the event of every `Persist` in the order given, as long as the shard still
-    expects it, passes each committed event to `apply`, and carries out what comes back. It calls `became_leader` when it leads the
-    log and has applied all that was committed before, `abandoned` when an event can no longer
-    commit, and `resigned` when it no longer leads. An event whose fate is unknown is still in
-    flight.
+    expects it, passes each committed event to `apply`, and carries out what comes back. It calls
+    `became_leader` when it leads the log and has applied all that was committed before,
+    `abandoned` when an event can no longer commit, and `resigned` when it no longer leads. An
+    event whose fate is unknown is still in flight.
     """
 
     def __init__(self, limits: GroupLimits) -> None:
@@ -141,7 +141,7 @@ class GroupShard:
         return list(turn.replies)
 
     def expects(self, persist: Persist) -> bool:
-        """Whether an event is in flight; one that fell with an earlier one is not to be proposed."""
+        """Whether an event is in flight; one that fell with an earlier one must not be proposed."""
         return any(proposal.persist is persist for proposal in reversed(self._in_flight))
 
     def step(self, command: Command, now_ms: int) -> list[Effect]:
