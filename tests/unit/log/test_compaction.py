@@ -301,7 +301,7 @@ def test_a_crash_at_any_step_leaves_the_old_or_the_new_files_whole() -> None:
     assert steps > 20
 
     for step in range(steps):
-        for seed in range(6):
+        for seed in range(12):
             copy = disk.copy()
             found = PartitionLog(copy, DIRECTORY, SETTINGS)
             copy.stop_before(step)
@@ -315,6 +315,38 @@ def test_a_crash_at_any_step_leaves_the_old_or_the_new_files_whole() -> None:
             assert not [n for n in copy.names(DIRECTORY) if n.endswith((".clean", ".swap"))]
 
 
+def test_a_swap_that_a_killed_process_announced_survives_a_power_cut_while_it_is_finished() -> None:
+    disk, log = compacted_log()
+    history(log)
+    log.close()
+    told = table_of(pairs(log))
+    steps = _steps_up_to(disk, f"create {0:020}.swap")
+
+    for step in range(6):
+        for seed in range(20):
+            copy = disk.copy()
+            found = PartitionLog(copy, DIRECTORY, SETTINGS)
+            copy.stop_before(steps)
+            with pytest.raises(MachineStopped):
+                compact(copy, found)
+            copy.kill()
+            copy.stop_before(step)
+            with pytest.raises(MachineStopped):
+                PartitionLog(copy, DIRECTORY, SETTINGS)
+            copy.crash(Random(seed), "subset")
+
+            assert table_of(pairs(PartitionLog(copy, DIRECTORY, SETTINGS))) == told
+
+
+def _steps_up_to(disk: SimDisk, operation: str) -> int:
+    """Return how many operations a pass makes up to and including one."""
+    copy = disk.copy()
+    log = PartitionLog(copy, DIRECTORY, SETTINGS)
+    copy.trace = []
+    compact(copy, log)
+    return copy.trace.index(operation) + 1
+
+
 def _count_steps(disk: SimDisk) -> int:
     copy = disk.copy()
     log = PartitionLog(copy, DIRECTORY, SETTINGS)
@@ -325,7 +357,10 @@ def _count_steps(disk: SimDisk) -> int:
 
 def _crash_again_and_again(disk: SimDisk, random: Random) -> None:
     for _ in range(3):
-        disk.crash(random, "subset")
+        if random.random() < 0.5:
+            disk.kill()
+        else:
+            disk.crash(random, "subset")
         disk.stop_before(random.randrange(8))
         try:
             PartitionLog(disk, DIRECTORY, SETTINGS)
