@@ -2,7 +2,7 @@
 
 Once in batches of 1,000, once in batches of one record, which is the worst case: a row of the index
 for every record. The files are written through `penstock.log`, as a killed node leaves them: the
-last checkpoint and the last snapshot are 50,000 entries old.
+last snapshot is 50,000 entries old, the last checkpoint a second of publishes.
 """
 
 import time
@@ -23,7 +23,8 @@ _RECORDS = 10_000_000
 _FLUSH_BATCHES = 1_000
 _TERM = Term(1)
 _DAY_MS = 86_400_000
-_UNSAVED_ENTRIES = 50_000
+_SNAPSHOT_AGE = 50_000
+_CHECKPOINT_AGE = 5_000
 
 
 def measure(bench: Workbench) -> Iterator[Measurement]:
@@ -58,15 +59,17 @@ def _fill(directory: Path, count: int, records_per_batch: int) -> None:
     disk = LocalDisk()
     log = PartitionLog(disk, directory, LogSettings(sync_records=False))
     batches = count // records_per_batch
-    tail = min(batches // 2, _UNSAVED_ENTRIES)
-    _append(log, batches - tail, records_per_batch)
+    after_snapshot = min(batches // 2, _SNAPSHOT_AGE)
+    after_checkpoint = min(batches // 2, _CHECKPOINT_AGE)
+    _append(log, batches - after_snapshot, records_per_batch)
+    machine = TopicMachine(producer_expiry_ms=_DAY_MS)
+    save_snapshot(disk, directory, Snapshot(log.next_index, _TERM, machine.snapshot()))
+    _append(log, after_snapshot - after_checkpoint, records_per_batch)
     checkpoint = log.take_checkpoint()
     assert checkpoint is not None
     checkpoint.run()
     log.finish_checkpoint(checkpoint)
-    machine = TopicMachine(producer_expiry_ms=_DAY_MS)
-    save_snapshot(disk, directory, Snapshot(log.next_index, _TERM, machine.snapshot()))
-    _append(log, tail, records_per_batch)
+    _append(log, after_checkpoint, records_per_batch)
 
 
 def _append(log: PartitionLog, batches: int, records_per_batch: int) -> None:
