@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Literal, Self
 
-from confluent_kafka import OFFSET_BEGINNING, TIMESTAMP_NOT_AVAILABLE, KafkaException
+from confluent_kafka import OFFSET_BEGINNING, TIMESTAMP_NOT_AVAILABLE, KafkaError, KafkaException
 from confluent_kafka import Consumer as KafkaConsumer
 from confluent_kafka import TopicPartition as KafkaPartition
 
@@ -56,6 +56,7 @@ class Consumer:
         connection.probe()
         self._connection = connection
         self._is_joined = False
+        self._disconnections: list[Event] = []
         settings = connection.settings(
             group_id=group or NO_GROUP,
             enable_auto_commit=False,
@@ -64,6 +65,7 @@ class Consumer:
             auto_offset_reset=reset,
             isolation_level=isolation,
         )
+        settings["error_cb"] = self._on_error
         if group is not None:
             settings["group.protocol"] = protocol
             if protocol == "classic":
@@ -121,7 +123,8 @@ class Consumer:
             events = self._librdkafka.consume(EVENTS_MAX, wait_s)
         except KafkaException as error:
             raise translate(error, "consume") from None
-        return [event for each in events if (event := _event(each)) is not None]
+        disconnections, self._disconnections = self._disconnections, []
+        return disconnections + [event for each in events if (event := _event(each)) is not None]
 
     def commit(self, offsets: Mapping[TopicPartition, int]) -> None:
         """Commit the next offset to read of each partition; durable when this returns."""
@@ -134,6 +137,11 @@ class Consumer:
             if each.error is not None:
                 raise translate(each.error, f"commit {each.topic} partition {each.partition}")
 
+    def _on_error(self, error: KafkaError) -> None:
+        # Called inside `poll`. All other errors also come in place of a message or pass.
+        if error.code() == ALL_BROKERS_DOWN:
+            self._disconnections.append(Disconnection(error.str()))
+
     def _on_assign(self, _consumer: KafkaConsumer, _partitions: list[KafkaPartition]) -> None:
         self._is_joined = True
 
@@ -144,8 +152,6 @@ def _event(message: Any) -> Event | None:
         return _message(message)
     if error.code() == PARTITION_END:
         return PartitionEnd(TopicPartition(message.topic(), message.partition()))
-    if error.code() == ALL_BROKERS_DOWN:
-        return Disconnection(error.str())
     if error.code() in PASSING:
         return None
     raise translate(error, "consume")

@@ -11,7 +11,7 @@ ALL_BROKERS_DOWN: int = KafkaError._ALL_BROKERS_DOWN
 PARTITION_END: int = KafkaError._PARTITION_EOF
 PURGED = frozenset({KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT})
 # librdkafka reports these and then overcomes them by itself.
-PASSING = frozenset({KafkaError._TRANSPORT, KafkaError._RESOLVE})
+PASSING = frozenset({KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError._RESOLVE})
 
 _KINDS: dict[int, type[errors.PenstockError]] = {
     KafkaError._ALL_BROKERS_DOWN: errors.Unavailable,
