@@ -30,12 +30,16 @@ def new_admin(node: NodeProcess) -> AdminClient:
 @contextmanager
 def open_consumer(node: NodeProcess, group: str, **settings: object) -> Iterator[Consumer]:
     """Give a consumer that starts with the first message and is closed in the end."""
-    first = {"group_id": group, "auto_offset_reset": "earliest", **settings}
-    consumer = Consumer(_config(node, first))
+    consumer = Consumer(consumer_config(node, group, **settings))
     try:
         yield consumer
     finally:
         consumer.close()
+
+
+def consumer_config(node: NodeProcess, group: str, **settings: object) -> dict[str, object]:
+    """Return the settings of a member of a group."""
+    return _config(node, {"group_id": group, "auto_offset_reset": "earliest", **settings})
 
 
 def _config(node: NodeProcess, settings: dict[str, object]) -> dict[str, object]:
