@@ -3,8 +3,9 @@
 import asyncio
 import logging
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
+from typing import Any, TypeVar
 
 from penstock.cluster.directories import Directories
 from penstock.cluster.machine import Machine
@@ -23,12 +24,15 @@ from penstock.cluster.metadata import (
 from penstock.cluster.partition import Partition
 from penstock.cluster.replicated_log import ReplicatedLog, Workplace
 from penstock.cluster.topic_settings import TopicSettings, resolve_settings
+from penstock.cluster.upkeep import Upkeep
 from penstock.config import NodeOptions
-from penstock.errors import PenstockError, TopicNotFound, Unavailable
+from penstock.errors import PenstockError, StorageFailed, TopicNotFound, Unavailable
 from penstock.ids import ProducerId, TopicPartition
 from penstock.log import LogSettings, PartitionLog
 
 logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 # State logs hold no records worth keeping: a segment goes once a snapshot covers it.
 _STATE_LOG_SETTINGS = LogSettings(segment_bytes=16 * 1024 * 1024, retention_ms=0)
@@ -47,6 +51,9 @@ class Cluster:
         """Open everything on disk. Runs in a thread, before the node serves anybody."""
         self._options = options
         self._workplace = workplace
+        self.upkeep = Upkeep()
+        self._changes = asyncio.Lock()
+        self._running_changes: set[asyncio.Task[Any]] = set()
         self._directories = Directories(options.data_dir, workplace.disk)
         self.metadata = ClusterMetadata()
         self._metadata_log = self._open_state_log(
@@ -118,35 +125,66 @@ class Cluster:
 
     async def create_topic(self, name: str, partitions: int, settings: dict[str, str]) -> Topic:
         """Create a topic and open its partitions."""
-        command = CreateTopic(name, uuid.uuid4(), partitions, settings)
-        topic = await self._change(command)
-        await self._open_new_partitions(topic, 0)
-        return topic
+        return await self._carry_out(self._create_topic(name, partitions, settings))
 
     async def add_partitions(self, topic: Topic, partitions: int) -> Topic:
         """Let a topic grow."""
-        grown = await self._change(AddPartitions(topic.topic_id, partitions))
-        await self._open_new_partitions(grown, topic.partitions)
-        return grown
+        return await self._carry_out(self._add_partitions(topic.topic_id, partitions))
 
     async def change_settings(
         self, topic: Topic, changed: dict[str, str], removed: list[str]
     ) -> Topic:
         """Change settings of a topic; running partitions follow at once."""
-        changed_topic = await self._change(ChangeSettings(topic.topic_id, changed, removed))
-        self._install(changed_topic, [])
-        return changed_topic
+        return await self._carry_out(self._change_settings(topic.topic_id, changed, removed))
 
     async def delete_topic(self, topic: Topic) -> None:
         """Remove a topic. Its files are out of sight when this returns, and removed soon after."""
-        await self._change(DeleteTopic(topic.topic_id))
+        await self._carry_out(self._delete_topic(topic))
+
+    async def _carry_out(self, change: Coroutine[Any, Any, T]) -> T:
+        """Make one change at a time, to its end, whatever becomes of the one who asked for it.
+
+        A change is committed first and then its files follow. In between the two do not agree, and
+        neither another change nor a client that goes away may come in there.
+        """
+
+        async def run() -> T:
+            async with self._changes:
+                return await change
+
+        task = asyncio.create_task(run())
+        self._running_changes.add(task)
+        task.add_done_callback(self._running_changes.discard)
+        return await asyncio.shield(task)
+
+    async def _create_topic(self, name: str, partitions: int, settings: dict[str, str]) -> Topic:
+        topic = await self._change(CreateTopic(name, uuid.uuid4(), partitions, settings))
+        await self._open_new_partitions(topic, 0)
+        return topic
+
+    async def _add_partitions(self, topic_id: uuid.UUID, partitions: int) -> Topic:
+        before = self.metadata.topic_by_id(topic_id).partitions
+        grown = await self._change(AddPartitions(topic_id, partitions))
+        await self._open_new_partitions(grown, before)
+        return grown
+
+    async def _change_settings(
+        self, topic_id: uuid.UUID, changed: dict[str, str], removed: list[str]
+    ) -> Topic:
+        topic = await self._change(ChangeSettings(topic_id, changed, removed))
+        self._install(topic, [])
+        return topic
+
+    async def _delete_topic(self, topic: Topic) -> None:
+        deleted = await self._change(DeleteTopic(topic.topic_id))
         self._settings.pop(topic.name, None)
-        for number in range(topic.partitions):
-            place = TopicPartition(topic.name, number)
+        places = [TopicPartition(topic.name, number) for number in range(deleted.partitions)]
+        for place in places:
             self.failures.pop(place, None)
-            partition = self._partitions.pop(place, None)
+        partitions = [self._partitions.pop(place, None) for place in places]
+        for partition in partitions:
             if partition is not None:
-                await partition.log.close()
+                await self._close_log(partition.log)
         await self._in_thread(lambda: self._directories.discard_topic(topic.name, topic.topic_id))
         await self._in_thread(self._directories.empty_deleted)
 
@@ -179,14 +217,13 @@ class Cluster:
         self, topic: Topic, first: int
     ) -> list[tuple[TopicPartition, Partition | PenstockError]]:
         """Open the files of a topic's partitions from number `first` on. Runs in a thread."""
-        self._directories.claim_topic(topic.name, topic.topic_id)
+        places = [TopicPartition(topic.name, number) for number in range(first, topic.partitions)]
+        try:
+            self._directories.claim_topic(topic.name, topic.topic_id)
+        except (OSError, PenstockError) as error:
+            return [(place, _cannot_open(place, error)) for place in places]
         settings = resolve_settings(topic.settings, self._options).log
-        return [
-            (place, self._open_partition(place, settings))
-            for place in (
-                TopicPartition(topic.name, number) for number in range(first, topic.partitions)
-            )
-        ]
+        return [(place, self._open_partition(place, settings)) for place in places]
 
     def _open_partition(
         self, place: TopicPartition, settings: LogSettings
@@ -199,10 +236,8 @@ class Cluster:
                 producer_expiry_ms=self._options.producer_expiry_ms,
                 workplace=self._workplace,
             )
-        except PenstockError as failure:
-            # One damaged partition must not keep the others from being served.
-            logger.error("partition is damaged", extra={"log": str(place), "reason": str(failure)})
-            return failure
+        except (OSError, PenstockError) as error:
+            return _cannot_open(place, error)
         cut_bytes = partition.log.log.cut_bytes
         if cut_bytes:
             logger.warning("torn tail cut", extra={"log": str(place), "bytes": cut_bytes})
@@ -225,6 +260,23 @@ class Cluster:
 
     async def close(self) -> None:
         """Close all logs: topics first, the metadata last."""
-        await asyncio.gather(*(partition.log.close() for partition in self.partitions))
+        await asyncio.gather(*self._running_changes, return_exceptions=True)
+        await asyncio.gather(*(self._close_log(partition.log) for partition in self.partitions))
         for log in (*self.group_logs, self._metadata_log):
+            await self._close_log(log)
+
+    async def _close_log(self, log: ReplicatedLog) -> None:
+        await self.upkeep.end(log)
+        try:
             await log.close()
+        except (OSError, PenstockError) as failure:
+            # What was acknowledged is on disk already; the next start has to read more of it.
+            logger.warning("log closed badly", extra={"log": log.name, "reason": str(failure)})
+
+
+def _cannot_open(place: TopicPartition, error: OSError | PenstockError) -> PenstockError:
+    """Report a partition that cannot be opened; it must not keep the others from being served."""
+    logger.error("partition is damaged", extra={"log": str(place), "reason": str(error)})
+    if isinstance(error, PenstockError):
+        return error
+    return StorageFailed(f"{place} cannot be opened: {error}")
