@@ -59,6 +59,7 @@ class Cluster:
         self._metadata_log = self._open_state_log(
             "metadata", self._directories.metadata, self.metadata
         )
+        self._directories.claim_group_shards(options.group_shards)
         self.group_logs = [
             self._open_state_log(
                 f"groups-{shard}", self._directories.group_shard(shard), group_machine(shard)
