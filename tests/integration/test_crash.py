@@ -180,14 +180,12 @@ def test_producer_ids_are_never_given_twice(start_node: StartNode) -> None:
     node = start_node()
     create_topic(node, TOPIC)
     for _ in range(2):
-        for _ in range(2):
-            publish(node, TOPIC, [b"v"], **{"enable.idempotence": True})
+        publish(node, TOPIC, [b"v"], **{"enable.idempotence": True})
         node.kill()
         node.start()
 
-    given = producer_ids(node)
-    assert len(given) == 4
-    assert len(set(given)) == 4
+    first, second = producer_ids(node)
+    assert first != second
 
 
 def producer_ids(node: NodeProcess) -> list[int]:
@@ -207,7 +205,7 @@ def test_a_kill_while_topics_are_made_and_deleted_leaves_whole_topics(
     choices = random.Random(SEED)
     node = start_node("--auto-create-topics", "false")
     create_topic(node, "kept", 2)
-    for _ in range(3):
+    for _ in range(2):
         stop = threading.Event()
         thread = threading.Thread(target=_make_and_delete, args=(node, stop))
         thread.start()

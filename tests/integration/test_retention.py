@@ -1,6 +1,7 @@
 """Retention, compaction and deleted records on a running node, and the same after a restart."""
 
 import time
+from collections.abc import Iterator
 from itertools import pairwise
 
 import pytest
@@ -18,16 +19,18 @@ from tests.integration.clients import (
     wait_until,
     watermarks,
 )
-from tests.integration.conftest import StartNode
 from tests.processes import NodeProcess
 
 SEGMENT = "1024"
 VALUE = b"v" * 300
 
 
-@pytest.fixture
-def node(start_node: StartNode) -> NodeProcess:
-    return start_node("--housekeeping-interval-ms", "200")
+@pytest.fixture(scope="module")
+def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NodeProcess]:
+    """One node for all tests here; each leaves it running."""
+    directory = tmp_path_factory.mktemp("node")
+    with NodeProcess(directory, "--housekeeping-interval-ms", "200") as running:
+        yield running
 
 
 def now_ms() -> int:
@@ -66,7 +69,6 @@ def test_old_segments_go_by_time_and_by_bytes_also_after_a_restart(node: NodePro
     publish_batches(node, "kept", [VALUE] * 4)
     wait_until(lambda: watermarks(node, "kept")[0] >= 3, "a changed setting takes effect")
     assert watermarks(node, "by-time") == (low, 21)
-    node.kill()
     assert verify(node).returncode == 0
 
 
@@ -121,7 +123,6 @@ def test_compaction_keeps_the_latest_of_each_key_and_honours_tombstones(node: No
 
     assert latest(read(node, "prices")) == expected
     assert publish(node, "prices", [b"new"], key=b"key 1") == [end]
-    node.kill()
     assert verify(node).returncode == 0
 
 
