@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from crc32c import crc32c
 
-from penstock.cluster import Cluster, DiskSpace, Housekeeper
+from penstock.cluster import DiskSpace, Housekeeper
 from penstock.config import NodeOptions
 from penstock.errors import Corruption, DiskFull, StorageFailed
 from penstock.testing import MachineStopped
@@ -280,20 +280,24 @@ def test_a_topic_is_deleted_only_after_work_on_its_files_has_ended() -> None:
         await house.topic(retention_bytes="0")
         await house.publish(9)
         machine = house.machine
+        old = house.cluster.metadata.topic("orders")
+        log = house.cluster.partition(PLACE).log.log
         machine.executor.hold()
         tidying = asyncio.ensure_future(house.keeper.tidy())
-        old = house.cluster.metadata.topic("orders")
-        recreating = asyncio.ensure_future(_recreate(house.cluster))
-
-        while not (recreating.done() and tidying.done()):
-            # The newest work runs first: retention is as slow as it can be.
-            if machine.executor.held:
-                machine.executor.run_last()
-            await asyncio.sleep(0)
+        await turn()
+        while log.first_offset == 0:
+            machine.executor.run_next()
+            await turn()
+        # Segments are out of the log, and their files are about to be removed.
+        recreating = asyncio.ensure_future(_recreate(house))
+        await turn()
+        while machine.executor.held > 1:
+            machine.executor.run_last()
+            await turn()
         machine.executor.release()
+        await asyncio.gather(tidying, recreating)
 
         assert house.cluster.metadata.topic("orders").topic_id != old.topic_id
-        await house.publish(3)
         machine.disk.kill()
         again = House(machine)
         assert again.cluster.failures == {}
@@ -302,9 +306,10 @@ def test_a_topic_is_deleted_only_after_work_on_its_files_has_ended() -> None:
     run(scene())
 
 
-async def _recreate(cluster: Cluster) -> None:
-    await cluster.delete_topic(cluster.metadata.topic("orders"))
-    await cluster.create_topic("orders", 1, {})
+async def _recreate(house: House) -> None:
+    await house.cluster.delete_topic(house.cluster.metadata.topic("orders"))
+    await house.topic()
+    await house.publish(3)
 
 
 def test_housekeeping_that_is_cancelled_leaves_no_thread_at_work() -> None:
