@@ -88,6 +88,25 @@ def _parse_address(text: str) -> str:
     return text
 
 
+def _parse_peers(text: str) -> str:
+    read_peers(text)
+    return text
+
+
+def read_peers(text: str) -> dict[int, "Address"]:
+    """Read `1=host:port,2=host:port`; anything else is a `ValueError`."""
+    peers: dict[int, Address] = {}
+    for part in filter(None, (part.strip() for part in text.split(","))):
+        number, _, address = part.partition("=")
+        match = _ADDRESS.fullmatch(address)
+        if not number.isdigit() or match is None or match[2] is None:
+            raise ValueError(f"{part!r} is not ID=HOST:PORT")
+        if int(number) in peers:
+            raise ValueError(f"node {number} is listed twice")
+        peers[int(number)] = Address(match[1].strip("[]"), int(match[2]))
+    return peers
+
+
 @dataclass(frozen=True, slots=True)
 class Option:
     """How one option is read from text, and what a reader must know about it."""
@@ -198,6 +217,7 @@ def _readable(value: int, parse: Callable[[str], int]) -> str:
 _SECTION_STARTS = {
     "data_dir": "Process",
     "host": "Network",
+    "peers": "Cluster",
     "auto_create_topics": "Topics",
     "disk_free_bytes_min": "Storage",
     "group_shards": "Consumer groups",
@@ -263,6 +283,35 @@ class NodeOptions:
         "Largest request; a larger one closes its connection before it is buffered.",
         least=1024,
         most=_INT32_MAX,
+    )
+
+    peers: str = _text(
+        "",
+        "All nodes of a new cluster, this one included, as 1=HOST:PORT,2=HOST:PORT,...;"
+        " empty for a cluster of one.",
+        limits="ID=HOST:PORT, comma-separated",
+        parse=_parse_peers,
+    )
+    join: str = _text(
+        "",
+        "Any node of a running cluster that this new node is to join.",
+        limits="HOST:PORT",
+        parse=_parse_address,
+    )
+    peer_port: int = _integer(
+        9191,
+        "Port for the other nodes of the cluster; 0 takes any free port. Ignored when peers names"
+        " this node's.",
+        most=65535,
+    )
+    tick_ms: int = _duration(
+        200, "Clock of elections: leaders are heard from every 2 ticks.", least=10
+    )
+    election_ticks: int = _integer(
+        6,
+        "Ticks without a leader after which another election is held, at the earliest.",
+        least=3,
+        most=1000,
     )
 
     auto_create_topics: bool = _switch(True, "Create a topic when a client first names it.")

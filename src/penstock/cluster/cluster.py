@@ -1,14 +1,27 @@
-"""All logs of this node: the metadata, the consumer groups and the partitions of topics."""
+"""This node in its cluster: the logs that it replicates, and the links to the other nodes.
+
+The metadata log says which topics there are and who replicates their partitions. Whenever it
+changes, this node opens the replicas that it is to keep and closes those that it is not. Every
+replica is a member of a consensus group of its own; their messages share one link per peer.
+"""
 
 import asyncio
 import logging
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from typing import Any
+
+import msgspec
 
 from penstock.cluster.directories import Directories
+from penstock.cluster.formation import Formation
+from penstock.cluster.identity import load_identity
+from penstock.cluster.leaders import LeaderTable
+from penstock.cluster.links import Hello, Leader, Links
 from penstock.cluster.machine import Machine
 from penstock.cluster.metadata import (
+    METADATA_GROUP,
     AddPartitions,
     AllocateProducerIds,
     ChangeSettings,
@@ -17,26 +30,59 @@ from penstock.cluster.metadata import (
     CreateTopic,
     DeleteTopic,
     FormCluster,
+    Node,
+    PlaceShards,
+    RegisterNode,
+    Replicas,
     Topic,
     encode_command,
 )
 from penstock.cluster.partition import Partition
-from penstock.cluster.replicated_log import ReplicatedLog, Workplace
+from penstock.cluster.placement import choose_replicas
+from penstock.cluster.replicated_log import ReplicaIdentity, ReplicatedLog
 from penstock.cluster.topic_settings import TopicSettings, resolve_settings
-from penstock.config import NodeOptions
-from penstock.errors import PenstockError, TopicNotFound, Unavailable
-from penstock.ids import ProducerId, TopicPartition
-from penstock.log import LogSettings, PartitionLog
+from penstock.cluster.workplace import Workplace
+from penstock.config import Address, NodeOptions, read_peers
+from penstock.errors import (
+    NotLeader,
+    PenstockError,
+    TopicNotFound,
+    Unavailable,
+)
+from penstock.ids import NodeId, ProducerId, TopicPartition
+from penstock.log import LogSettings
+from penstock.raft import Incarnation, Member, Membership, Message, RaftSettings
 
 logger = logging.getLogger(__name__)
 
 # State logs hold no records worth keeping: a segment goes once a snapshot covers it.
 _STATE_LOG_SETTINGS = LogSettings(segment_bytes=16 * 1024 * 1024, retention_ms=0)
 _PRODUCER_ID_BLOCK = 1_000
+_CHANGE_TIMEOUT_S = 15.0
+_REQUEST_TIMEOUT_S = 5.0
+_ASK_AGAIN_S = 0.1
+_LEADERS_WAIT_S = 5.0
+_FOUNDING_FILE = "cluster.msgpack"
+
+_PROPOSE = 1
+_JOIN = 2
+
+
+class _Founding(msgspec.Struct, frozen=True):
+    cluster_id: str
+    membership: bytes
+
+
+class _Outcome(msgspec.Struct, frozen=True):
+    """What came of a command that was sent to the leader of the metadata."""
+
+    applied_index: int
+    topic: Topic | None = None
+    number: int | None = None
 
 
 class Cluster:
-    """Opens, finds and closes the logs of this node, and carries out changes of the metadata."""
+    """Opens, finds and closes the replicas of this node, and carries out changes of the metadata."""
 
     def __init__(
         self,
@@ -44,62 +90,245 @@ class Cluster:
         workplace: Workplace,
         group_machine: Callable[[int], Machine],
     ) -> None:
-        """Open everything on disk. Runs in a thread, before the node serves anybody."""
         self._options = options
         self._workplace = workplace
+        self._group_machine = group_machine
         self._directories = Directories(options.data_dir, workplace.disk)
+        self.member = load_identity(workplace.disk, options.data_dir, options.node_id)
+        self._peers = read_peers(options.peers)
+        self._formation = Formation(self.member, frozenset(self._peers))
         self.metadata = ClusterMetadata()
-        self._metadata_log = self._open_state_log(
-            "metadata", self._directories.metadata, self.metadata
+        self.leaders = LeaderTable()
+        self.links = Links(self.member.node, self)
+        self._raft_settings = RaftSettings(
+            election_ticks=options.election_ticks, heartbeat_ticks=2
         )
-        self.group_logs = [
-            self._open_state_log(
-                f"groups-{shard}", self._directories.group_shard(shard), group_machine(shard)
-            )
-            for shard in range(options.group_shards)
-        ]
+        self._metadata_log: ReplicatedLog | None = None
+        self._replicas: dict[int, ReplicatedLog] = {}
         self._partitions: dict[TopicPartition, Partition] = {}
+        self._shards: dict[int, ReplicatedLog] = {}
         self._settings: dict[str, TopicSettings] = {}
         self.failures: dict[TopicPartition, PenstockError] = {}
         self._producer_ids: list[int] = []
         self._producer_id_refill = asyncio.Lock()
-        self._directories.discard_leftovers(self._is_current, self.metadata.was_deleted)
-        self._directories.empty_deleted()
-        for topic in self.metadata.topics.values():
-            self._install(topic, self._open_partitions(topic, 0))
+        self._work = asyncio.Event()
+        self._reconciled_version = -1
+        self._changed = asyncio.Condition()
+        self._self_description: Node | None = None
+        self._tasks: list[asyncio.Task[None]] = []
+        self.on_shard_leadership: Callable[[int, ReplicatedLog], None] = lambda *_: None
 
-    def _open_state_log(self, name: str, directory: Path, machine: Machine) -> ReplicatedLog:
-        log = PartitionLog(self._workplace.disk, directory, _STATE_LOG_SETTINGS)
-        return ReplicatedLog(name, log, machine, self._workplace)
+    # Starting.
 
-    def _is_current(self, topic_id: uuid.UUID) -> bool:
-        return any(topic.topic_id == topic_id for topic in self.metadata.topics.values())
+    async def start(self, host: str) -> None:
+        """Open what is on disk, reach the peers, and found or find the cluster."""
+        own = self._peers.get(self.member.node)
+        port = own.port if own else self._options.peer_port
+        self.peer_port = await self.links.listen(host, port)
+        self._load_founding()
+        for node, address in self._peers.items():
+            self.links.know(NodeId(node), address)
+        self._tasks.append(asyncio.create_task(self._tick()))
+        if self._formation.founding is None and self._formation.is_alone:
+            self._found(str(uuid.uuid4()), Membership.of([self.member]))
+        if self._formation.founding is not None:
+            await self._open_metadata()
 
-    async def form(self) -> None:
-        """Give a new cluster its id."""
-        if self.metadata.cluster_id is None:
-            await self._metadata_log.propose_state(encode_command(FormCluster(uuid.uuid4())))
+    async def register(self, description: Node) -> None:
+        """Make this node known to all others; returns when the cluster has taken note."""
+        self._self_description = description
+        await self._wait_for_metadata()
+        if self.metadata.nodes.get(self.member.node) != description:
+            await self.change(RegisterNode(description))
+        while not self.metadata.shards or len(self._replicas) < self._replicas_wanted():
+            await self._wait_for_change()
+
+    async def _wait_for_metadata(self) -> None:
+        while self._metadata_log is None:
+            await self._wait_for_change()
+
+    async def _wait_for_change(self) -> None:
+        async with self._changed:
+            await asyncio.wait_for(self._changed.wait(), timeout=None)
+
+    def _load_founding(self) -> None:
+        path = self._options.data_dir / _FOUNDING_FILE
+        if self._workplace.disk.exists(path):
+            file = self._workplace.disk.open(path)
+            saved = msgspec.msgpack.decode(file.read_at(0, file.size()), type=_Founding)
+            self._formation.adopt(saved.cluster_id, Membership.decode(saved.membership))
+
+    def _found(self, cluster_id: str, founding: Membership) -> None:
+        """Write down the first membership before anybody hears of it."""
+        directory = self._options.data_dir
+        disk = self._workplace.disk
+        ReplicatedLog.found(
+            self._workplace, self._directories.metadata, founding, ClusterMetadata()
+        )
+        temporary = directory / (_FOUNDING_FILE + ".tmp")
+        file = disk.create(temporary)
+        file.write_at(0, [msgspec.msgpack.encode(_Founding(cluster_id, founding.encode()))])
+        file.sync()
+        disk.rename(temporary, directory / _FOUNDING_FILE)
+        disk.sync_directory(directory)
+        self._formation.adopt(cluster_id, founding)
+        logger.info(
+            "cluster founded",
+            extra={"cluster": cluster_id, "nodes": [m.node for m in founding.voters]},
+        )
+
+    async def _open_metadata(self) -> None:
+        log = await self._in_thread(
+            lambda: self._open_log(
+                "metadata", METADATA_GROUP, self._directories.metadata, self.metadata
+            )
+        )
+        self._metadata_log = log
+        log.on_leadership = lambda: self._metadata_leadership(log)
+        self.metadata.watch(self._work.set)
+        self._replicas[METADATA_GROUP] = log
+        self._tasks.append(asyncio.create_task(self._reconcile_rounds()))
+        if len(log.raft.membership.voters) == 1:
+            log.campaign()
+        await self._notify()
+
+    def _open_log(
+        self, name: str, group: int, directory: Path, machine: Machine
+    ) -> ReplicatedLog:
+        return ReplicatedLog(
+            ReplicaIdentity(name, group, self.member),
+            directory,
+            _STATE_LOG_SETTINGS,
+            machine,
+            self._workplace,
+            transport=self.links,
+            raft_settings=self._raft_settings,
+        )
+
+    async def _notify(self) -> None:
+        async with self._changed:
+            self._changed.notify_all()
+
+    # What the links call.
+
+    def hello(self) -> Hello:
+        """Say who this node is."""
+        return self._formation.hello()
+
+    def greeted(self, hello: Hello) -> None:
+        """Learn who a peer is, and perhaps that a cluster can be formed."""
+        self._formation.heard(hello)
+        self._work.set()
+        if self._formation.founding is None:
+            decision = self._formation.decide()
+            if decision is not None:
+                self._found(*decision)
+                self._tasks.append(asyncio.create_task(self._open_metadata()))
+            elif self._formation.must_join:
+                self._tasks.append(asyncio.create_task(self._join(NodeId(hello.node_id))))
+
+    def connected(self, node: NodeId) -> None:
+        """Tell a peer what this node leads."""
+        self.links.announce(self.leaders.led_by(self.member.node), to=node)
+
+    def disconnected(self, node: NodeId) -> None:
+        """A link broke: what was under way may be lost."""
+        for log in self._replicas.values():
+            log.unreachable(node)
+        self.leaders.lost(node)
+
+    def received(self, group: int, message: Message) -> None:
+        """Hand a message to its replica; for one that is not open here it is lost."""
+        log = self._replicas.get(group)
+        if log is not None:
+            log.step(message)
+
+    def leaders_announced(self, leaders: Iterable[Leader]) -> None:
+        """Learn who leads."""
+        self.leaders.learn(leaders)
+
+    async def asked(self, node: NodeId, kind: int, body: bytes) -> bytes:
+        """Answer a peer."""
+        del node
+        if kind == _PROPOSE:
+            return msgspec.msgpack.encode(await self._propose_here(body))
+        raise PenstockError(f"requests of kind {kind} are unknown")
+
+    async def _join(self, node: NodeId) -> None:
+        raise Unavailable(f"joining through node {node} is not possible yet")
+
+    # Time and leadership.
+
+    async def _tick(self) -> None:
+        while True:
+            await asyncio.sleep(self._options.tick_ms / 1000)
+            for log in tuple(self._replicas.values()):
+                log.tick()
+
+    def _leadership(self, log: ReplicatedLog) -> None:
+        """Note who leads a group, and tell everyone when it is this node."""
+        if log.leader is None:
+            return
+        leader = Leader(log.identity.group, log.term, log.leader)
+        self.leaders.learn([leader])
+        if log.leader == self.member.node:
+            self.links.announce([leader])
+        self._work.set()
+
+    def _metadata_leadership(self, log: ReplicatedLog) -> None:
+        self._leadership(log)
+        if log.is_serving:
+            self._tasks.append(asyncio.create_task(self._lead_metadata(log)))
+
+    async def _lead_metadata(self, log: ReplicatedLog) -> None:
+        """Name a new cluster, and place the consumer groups when all first nodes are known."""
+        try:
+            if self.metadata.cluster_id is None:
+                cluster_id = uuid.UUID(self._formation.cluster_id)
+                await log.propose_state(encode_command(FormCluster(cluster_id)))
+            founding = self._formation.founding
+            while founding is not None and not self.metadata.shards and log.is_serving:
+                if all(member.node in self.metadata.nodes for member in founding.voters):
+                    placement = choose_replicas(
+                        self.metadata,
+                        self._options.group_shards,
+                        min(3, len(self.metadata.nodes)),
+                    )
+                    await log.propose_state(encode_command(PlaceShards(placement)))
+                else:
+                    await self._wait_for_change()
+        except Unavailable:
+            # Another node leads now and does the same.
+            logger.debug("metadata leadership lost")
 
     # Finding.
 
     def partition(self, place: TopicPartition) -> Partition:
-        """Return a partition, or raise why it cannot be used."""
+        """Return a partition that this node replicates, or raise why it cannot be used."""
         partition = self._partitions.get(place)
         if partition is not None:
             return partition
         failure = self.failures.get(place)
         if failure is not None:
             raise failure
+        replicas = self.replicas_of(place)
+        if self.member.node in replicas.nodes:
+            raise NotLeader(f"{place} is being opened")
+        raise NotLeader(f"{place} is replicated by nodes {replicas.nodes}, not by this one")
+
+    def replicas_of(self, place: TopicPartition) -> Replicas:
+        """Return who replicates a partition, or raise `TopicNotFound`."""
         topic = self.metadata.topics.get(place.topic)
-        if topic is not None and 0 <= place.partition < topic.partitions:
-            raise Unavailable(f"{place} is being opened")
-        raise TopicNotFound(f"there is no partition {place.partition} of topic {place.topic!r}")
+        if topic is None or not 0 <= place.partition < topic.partitions:
+            raise TopicNotFound(f"there is no partition {place.partition} of topic {place.topic!r}")
+        return topic.replicas[place.partition]
 
     def settings(self, topic: str) -> TopicSettings:
         """Return the resolved settings of a topic."""
         settings = self._settings.get(topic)
         if settings is None:
-            raise TopicNotFound(f"there is no topic {topic!r}")
+            found = self.metadata.topic(topic)
+            settings = self._settings[topic] = resolve_settings(found.settings, self._options)
         return settings
 
     @property
@@ -107,97 +336,263 @@ class Cluster:
         """All partitions that are open on this node."""
         return list(self._partitions.values())
 
+    @property
+    def version(self) -> int:
+        """Changes whenever a topic, a node or a leader does."""
+        return self.metadata.version + self.leaders.version
+
     def logs(self) -> Iterator[ReplicatedLog]:
         """All logs that are open on this node."""
-        yield self._metadata_log
-        yield from self.group_logs
-        for partition in self.partitions:
-            yield partition.log
+        return iter(tuple(self._replicas.values()))
+
+    @property
+    def missing_nodes(self) -> list[int]:
+        """First nodes that have not been heard from, while the cluster is being formed."""
+        return self._formation.missing if self._formation.founding is None else []
 
     # Changing.
 
-    async def create_topic(self, name: str, partitions: int, settings: dict[str, str]) -> Topic:
-        """Create a topic and open its partitions."""
-        command = CreateTopic(name, uuid.uuid4(), partitions, settings)
-        topic = await self._change(command)
-        await self._open_new_partitions(topic, 0)
+    async def change(self, command: Command) -> Any:
+        """Carry out a command on the metadata, wherever its leader is."""
+        payload = encode_command(command)
+        deadline = self._workplace.loop.time() + _CHANGE_TIMEOUT_S
+        while True:
+            try:
+                return await self._propose_anywhere(payload)
+            except Unavailable:
+                if self._workplace.loop.time() >= deadline:
+                    raise
+            await asyncio.sleep(_ASK_AGAIN_S)
+
+    async def _propose_anywhere(self, payload: bytes) -> Any:
+        log = self._metadata_log
+        if log is None:
+            raise Unavailable("this node belongs to no cluster yet")
+        if log.is_serving:
+            outcome = await self._propose_here(payload)
+        elif log.leader is None or log.leader == self.member.node:
+            raise Unavailable("the metadata has no leader at the moment")
+        else:
+            answer = await self.links.request(
+                log.leader, _PROPOSE, payload, timeout_s=_REQUEST_TIMEOUT_S
+            )
+            outcome = msgspec.msgpack.decode(answer, type=_Outcome)
+            await log.wait_applied(outcome.applied_index)
+        return outcome.topic if outcome.topic is not None else outcome.number
+
+    async def _propose_here(self, payload: bytes) -> _Outcome:
+        log = self._metadata_log
+        if log is None:
+            raise NotLeader("this node belongs to no cluster yet")
+        result = await log.propose_state(payload)
+        topic = result if isinstance(result, Topic) else None
+        number = result if isinstance(result, int) else None
+        return _Outcome(log.applied_index, topic, number)
+
+    async def create_topic(
+        self, name: str, placement: list[tuple[tuple[int, int], ...]], settings: dict[str, str]
+    ) -> Topic:
+        """Create a topic and wait until its partitions have leaders."""
+        topic: Topic = await self.change(CreateTopic(name, uuid.uuid4(), placement, settings))
+        await self._wait_for_leaders(topic)
         return topic
 
-    async def add_partitions(self, topic: Topic, partitions: int) -> Topic:
+    async def add_partitions(
+        self, topic: Topic, partitions: int, placement: list[tuple[tuple[int, int], ...]]
+    ) -> Topic:
         """Let a topic grow."""
-        grown = await self._change(AddPartitions(topic.topic_id, partitions))
-        await self._open_new_partitions(grown, topic.partitions)
+        grown: Topic = await self.change(AddPartitions(topic.topic_id, partitions, placement))
+        await self._wait_for_leaders(grown)
         return grown
 
     async def change_settings(
         self, topic: Topic, changed: dict[str, str], removed: list[str]
     ) -> Topic:
         """Change settings of a topic; running partitions follow at once."""
-        changed_topic = await self._change(ChangeSettings(topic.topic_id, changed, removed))
-        self._install(changed_topic, [])
-        return changed_topic
+        result: Topic = await self.change(ChangeSettings(topic.topic_id, changed, removed))
+        await self._wait_until_reconciled()
+        return result
 
     async def delete_topic(self, topic: Topic) -> None:
-        """Remove a topic. Its files are out of sight when this returns, and removed soon after."""
-        await self._change(DeleteTopic(topic.topic_id))
-        self._settings.pop(topic.name, None)
-        for number in range(topic.partitions):
-            place = TopicPartition(topic.name, number)
-            self.failures.pop(place, None)
-            partition = self._partitions.pop(place, None)
-            if partition is not None:
-                await partition.log.close()
-        await self._in_thread(lambda: self._directories.discard_topic(topic.name, topic.topic_id))
-        await self._in_thread(self._directories.empty_deleted)
+        """Remove a topic. Its files here are out of sight when this returns."""
+        await self.change(DeleteTopic(topic.topic_id))
+        await self._wait_until_reconciled()
 
     async def new_producer_id(self) -> ProducerId:
         """Return an id that no producer ever had; ids are reserved in blocks."""
         async with self._producer_id_refill:
             if not self._producer_ids:
-                first = await self._metadata_log.propose_state(
-                    encode_command(AllocateProducerIds(_PRODUCER_ID_BLOCK))
-                )
+                first = await self.change(AllocateProducerIds(_PRODUCER_ID_BLOCK))
                 self._producer_ids = list(range(first + _PRODUCER_ID_BLOCK - 1, first - 1, -1))
             return ProducerId(self._producer_ids.pop())
 
-    async def _change(self, command: Command) -> Topic:
-        topic = await self._metadata_log.propose_state(encode_command(command))
-        assert isinstance(topic, Topic)
-        return topic
+    async def _wait_for_leaders(self, topic: Topic) -> None:
+        """Give new partitions a moment to elect their leaders; clients would ask again anyway."""
+        await self._wait_until_reconciled()
+        deadline = self._workplace.loop.time() + _LEADERS_WAIT_S
+        groups = [replicas.group for replicas in topic.replicas]
+        while self._workplace.loop.time() < deadline:
+            if all(self._has_serving_leader(group) for group in groups):
+                return
+            await asyncio.sleep(0.01)
 
-    async def _in_thread(self, work: Callable[[], None]) -> None:
-        await self._workplace.loop.run_in_executor(self._workplace.executor, work)
+    def _has_serving_leader(self, group: int) -> bool:
+        leader = self.leaders.leader_of(group)
+        if leader is None or leader.node < 0:
+            return False
+        log = self._replicas.get(group)
+        return leader.node != self.member.node or (log is not None and log.is_serving)
 
-    # Opening.
+    async def _wait_until_reconciled(self) -> None:
+        version = self.metadata.version
+        while self._reconciled_version < version:
+            await self._wait_for_change()
 
-    async def _open_new_partitions(self, topic: Topic, first: int) -> None:
-        opened: list[tuple[TopicPartition, Partition | PenstockError]] = []
-        await self._in_thread(lambda: opened.extend(self._open_partitions(topic, first)))
-        self._install(topic, opened)
+    async def _in_thread(self, work: Callable[[], Any]) -> Any:
+        return await self._workplace.loop.run_in_executor(self._workplace.executor, work)
+
+    # Opening and closing replicas as the metadata says.
+
+    async def _reconcile_rounds(self) -> None:
+        await self._in_thread(self._discard_leftovers)
+        while True:
+            self._work.clear()
+            version = self.metadata.version
+            for node in self.metadata.nodes.values():
+                self.links.know(
+                    NodeId(node.node_id), Address(node.peer_host, node.peer_port)
+                )
+            await self._close_unwanted()
+            await self._open_wanted()
+            self._reconciled_version = version
+            await self._notify()
+            await self._work.wait()
+
+    def _discard_leftovers(self) -> None:
+        self._directories.empty_deleted()
+
+    def _replicas_wanted(self) -> int:
+        mine = sum(self._is_mine(shard) for shard in self.metadata.shards)
+        for topic in self.metadata.topics.values():
+            mine += sum(self._is_mine(replicas) for replicas in topic.replicas)
+        return mine + 1 - len(self.failures)
+
+    def _is_mine(self, replicas: Replicas) -> bool:
+        return tuple(self.member) in replicas.members
+
+    async def _close_unwanted(self) -> None:
+        wanted = {
+            TopicPartition(topic.name, number): replicas.group
+            for topic in self.metadata.topics.values()
+            for number, replicas in enumerate(topic.replicas)
+            if self._is_mine(replicas)
+        }
+        gone: dict[str, uuid.UUID] = {}
+        for place, partition in list(self._partitions.items()):
+            group = partition.log.identity.group
+            if wanted.get(place) != group:
+                del self._partitions[place]
+                self._replicas.pop(group, None)
+                await partition.log.close()
+        for place in [place for place in self.failures if place not in wanted]:
+            del self.failures[place]
+        for name in [name for name in self._settings if name not in self.metadata.topics]:
+            del self._settings[name]
+        await self._in_thread(
+            lambda: self._directories.discard_leftovers(
+                self._is_current, self.metadata.was_deleted
+            )
+        )
+        await self._in_thread(self._directories.empty_deleted)
+        del gone
+
+    def _is_current(self, topic_id: uuid.UUID) -> bool:
+        return any(topic.topic_id == topic_id for topic in self.metadata.topics.values())
+
+    async def _open_wanted(self) -> None:
+        for number, shard in enumerate(self.metadata.shards):
+            if self._is_mine(shard) and shard.group not in self._replicas:
+                await self._open_shard(number, shard)
+        for topic in list(self.metadata.topics.values()):
+            self._settings[topic.name] = resolve_settings(topic.settings, self._options)
+            opened = await self._in_thread(lambda topic=topic: self._open_partitions(topic))
+            for place, found in opened:
+                self._install(place, found)
+            self._follow_settings(topic)
+
+    def _follow_settings(self, topic: Topic) -> None:
+        settings = self._settings[topic.name]
+        for number in range(topic.partitions):
+            partition = self._partitions.get(TopicPartition(topic.name, number))
+            if partition is not None:
+                partition.log.log.settings = settings.log
+
+    async def _open_shard(self, number: int, shard: Replicas) -> None:
+        directory = self._directories.group_shard(number)
+        machine = self._group_machine(number)
+
+        def open_log() -> ReplicatedLog:
+            self._found_replica(directory, shard, machine)
+            return self._open_log(f"groups-{number}", shard.group, directory, machine)
+
+        log = await self._in_thread(open_log)
+        self._replicas[shard.group] = self._shards[number] = log
+
+        def leadership() -> None:
+            self._leadership(log)
+            self.on_shard_leadership(number, log)
+
+        log.on_leadership = leadership
+        self._begin(log, shard)
+
+    def _found_replica(self, directory: Path, replicas: Replicas, machine: Machine) -> None:
+        """Begin a group that this node founds; a later member starts with nothing."""
+        if tuple(self.member) in replicas.founders:
+            founders = [
+                Member(NodeId(node), Incarnation(incarnation))
+                for node, incarnation in replicas.founders
+            ]
+            ReplicatedLog.found(
+                self._workplace, directory, Membership.of(founders), machine
+            )
+
+    def _begin(self, log: ReplicatedLog, replicas: Replicas) -> None:
+        """Elect the intended leader of a new group at once; others wait for their timeout."""
+        is_alone = log.raft.membership.voters == (self.member,)
+        is_new = log.raft.last_index == 0
+        if is_alone or (is_new and replicas.founders[0] == tuple(self.member)):
+            log.campaign()
 
     def _open_partitions(
-        self, topic: Topic, first: int
+        self, topic: Topic
     ) -> list[tuple[TopicPartition, Partition | PenstockError]]:
-        """Open the files of a topic's partitions from number `first` on. Runs in a thread."""
-        self._directories.claim_topic(topic.name, topic.topic_id)
+        """Open the files of a topic's partitions that are to be here. Runs in a thread."""
         settings = resolve_settings(topic.settings, self._options).log
-        return [
-            (place, self._open_partition(place, settings))
-            for place in (
-                TopicPartition(topic.name, number) for number in range(first, topic.partitions)
-            )
-        ]
+        opened: list[tuple[TopicPartition, Partition | PenstockError]] = []
+        for number, replicas in enumerate(topic.replicas):
+            place = TopicPartition(topic.name, number)
+            is_open = place in self._partitions or place in self.failures
+            if self._is_mine(replicas) and not is_open:
+                if not opened:
+                    self._directories.claim_topic(topic.name, topic.topic_id)
+                opened.append((place, self._open_partition(place, replicas, settings)))
+        return opened
 
     def _open_partition(
-        self, place: TopicPartition, settings: LogSettings
+        self, place: TopicPartition, replicas: Replicas, settings: LogSettings
     ) -> Partition | PenstockError:
+        directory = self._directories.partition(place.topic, place.partition)
         try:
             partition = Partition.open(
                 place,
-                self._directories.partition(place.topic, place.partition),
+                ReplicaIdentity(str(place), replicas.group, self.member),
+                directory,
                 settings,
+                found=lambda machine: self._found_replica(directory, replicas, machine),
                 producer_expiry_ms=self._options.producer_expiry_ms,
                 workplace=self._workplace,
+                transport=self.links,
+                raft_settings=self._raft_settings,
             )
         except PenstockError as failure:
             # One damaged partition must not keep the others from being served.
@@ -208,23 +603,24 @@ class Cluster:
             logger.warning("torn tail cut", extra={"log": str(place), "bytes": cut_bytes})
         return partition
 
-    def _install(
-        self, topic: Topic, opened: list[tuple[TopicPartition, Partition | PenstockError]]
-    ) -> None:
-        settings = resolve_settings(topic.settings, self._options)
-        self._settings[topic.name] = settings
-        for place, found in opened:
-            if isinstance(found, Partition):
-                self._partitions[place] = found
-            else:
-                self.failures[place] = found
-        for number in range(topic.partitions):
-            partition = self._partitions.get(TopicPartition(topic.name, number))
-            if partition is not None:
-                partition.log.log.settings = settings.log
+    def _install(self, place: TopicPartition, found: Partition | PenstockError) -> None:
+        if not isinstance(found, Partition):
+            self.failures[place] = found
+            return
+        self._partitions[place] = found
+        log = found.log
+        self._replicas[log.identity.group] = log
+        log.on_leadership = lambda: self._leadership(log)
+        self._begin(log, self.replicas_of(place))
 
     async def close(self) -> None:
         """Close all logs: topics first, the metadata last."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
         await asyncio.gather(*(partition.log.close() for partition in self.partitions))
-        for log in (*self.group_logs, self._metadata_log):
+        for log in self._shards.values():
             await log.close()
+        if self._metadata_log is not None:
+            await self._metadata_log.close()
+        await self.links.close()

@@ -18,16 +18,79 @@ from penstock.errors import (
     TopicExists,
     TopicNotFound,
 )
-from penstock.ids import EntryIndex, Offset
+from penstock.ids import EntryIndex, NodeId, Offset
 from penstock.log import StateEntry
+from penstock.raft import Incarnation, Member
 from penstock.record import BatchHeader
 
 PARTITIONS_MAX = 10_000
+METADATA_GROUP = 0
+FIRST_SHARD_GROUP = 1
+# Shards never have more than 1,024 logs, so the numbers of the two kinds cannot meet.
+FIRST_TOPIC_GROUP = 10_000
 # Deleted topics are remembered so that a node which was away can tell their leftovers from data
 # whose metadata was lost, which is never removed.
 _DELETED_KEPT = 10_000
 _NAME_BYTES_MAX = 249
 _NAME = re.compile(r"[a-zA-Z0-9._-]+")
+
+
+class Node(msgspec.Struct, frozen=True):
+    """One node: its memory, where other nodes reach it, and where clients do."""
+
+    node_id: int
+    incarnation: int
+    peer_host: str
+    peer_port: int
+    kafka_host: str
+    kafka_port: int
+    http_port: int
+
+    @property
+    def member(self) -> Member:
+        """The node as a member of groups."""
+        return Member(NodeId(self.node_id), Incarnation(self.incarnation))
+
+
+class Replicas(msgspec.Struct, frozen=True):
+    """Who replicates one log: its group's number, its first members, and those it has now.
+
+    Only founders may begin the group; a node that came later learns everything from the leader.
+    """
+
+    group: int
+    founders: tuple[tuple[int, int], ...]
+    members: tuple[tuple[int, int], ...]
+
+    @property
+    def nodes(self) -> tuple[int, ...]:
+        """The numbers of the nodes that replicate the log now."""
+        return tuple(node for node, _ in self.members)
+
+
+class RegisterNode(msgspec.Struct, frozen=True, tag="register_node"):
+    """Add a node, or note its new address or incarnation."""
+
+    node: Node
+
+
+class RemoveNode(msgspec.Struct, frozen=True, tag="remove_node"):
+    """Forget a node that replicates nothing any more."""
+
+    node_id: int
+
+
+class PlaceShards(msgspec.Struct, frozen=True, tag="place_shards"):
+    """Say who replicates the consumer groups; done once, when the cluster is formed."""
+
+    members: list[tuple[tuple[int, int], ...]]
+
+
+class ChangeReplicas(msgspec.Struct, frozen=True, tag="change_replicas"):
+    """Note the members that a group has agreed on."""
+
+    group: int
+    members: tuple[tuple[int, int], ...]
 
 
 class FormCluster(msgspec.Struct, frozen=True, tag="form_cluster"):
@@ -41,7 +104,7 @@ class CreateTopic(msgspec.Struct, frozen=True, tag="create_topic"):
 
     name: str
     topic_id: uuid.UUID
-    partitions: int
+    placement: list[tuple[tuple[int, int], ...]]
     settings: dict[str, str]
 
 
@@ -56,6 +119,7 @@ class AddPartitions(msgspec.Struct, frozen=True, tag="add_partitions"):
 
     topic_id: uuid.UUID
     partitions: int
+    placement: list[tuple[tuple[int, int], ...]]
 
 
 class ChangeSettings(msgspec.Struct, frozen=True, tag="change_settings"):
@@ -73,7 +137,16 @@ class AllocateProducerIds(msgspec.Struct, frozen=True, tag="allocate_producer_id
 
 
 Command = (
-    FormCluster | CreateTopic | DeleteTopic | AddPartitions | ChangeSettings | AllocateProducerIds
+    FormCluster
+    | RegisterNode
+    | RemoveNode
+    | PlaceShards
+    | ChangeReplicas
+    | CreateTopic
+    | DeleteTopic
+    | AddPartitions
+    | ChangeSettings
+    | AllocateProducerIds
 )
 
 
@@ -82,15 +155,23 @@ class Topic(msgspec.Struct, frozen=True):
 
     name: str
     topic_id: uuid.UUID
-    partitions: int
+    replicas: tuple[Replicas, ...]
     settings: dict[str, str]
+
+    @property
+    def partitions(self) -> int:
+        """How many partitions there are."""
+        return len(self.replicas)
 
 
 class _Snapshot(msgspec.Struct, frozen=True):
     cluster_id: uuid.UUID | None
+    nodes: list[Node]
+    shards: list[Replicas]
     topics: list[Topic]
     deleted: list[uuid.UUID]
     next_producer_id: int
+    next_group: int
 
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -104,6 +185,9 @@ class ClusterMetadata:
     def __init__(self) -> None:
         self.version = 0
         self.cluster_id: uuid.UUID | None = None
+        self.nodes: dict[int, Node] = {}
+        self.shards: list[Replicas] = []
+        self._next_group = FIRST_TOPIC_GROUP
         self._topics: dict[str, Topic] = {}
         self._names: dict[uuid.UUID, str] = {}
         self._deleted: dict[uuid.UUID, None] = {}
@@ -153,12 +237,26 @@ class ClusterMetadata:
             case FormCluster(cluster_id):
                 self.cluster_id = self.cluster_id or cluster_id
                 return None
+            case RegisterNode(node):
+                self.nodes[node.node_id] = node
+                self._changed()
+                return None
+            case RemoveNode(node_id):
+                self.nodes.pop(node_id, None)
+                self._changed()
+                return None
+            case PlaceShards(members):
+                self._place_shards(members)
+                return None
+            case ChangeReplicas(group, members):
+                self._change_replicas(group, members)
+                return None
             case CreateTopic():
                 return self._create(command)
             case DeleteTopic(topic_id):
                 return self._delete(topic_id)
-            case AddPartitions(topic_id, partitions):
-                return self._grow(topic_id, partitions)
+            case AddPartitions():
+                return self._grow(command)
             case ChangeSettings():
                 return self._change(command)
             case AllocateProducerIds(count):
@@ -167,8 +265,9 @@ class ClusterMetadata:
                 return first
 
     def _create(self, command: CreateTopic) -> Topic:
-        check_new_topic(command.name, command.partitions, command.settings, self._topics)
-        topic = Topic(command.name, command.topic_id, command.partitions, command.settings)
+        check_new_topic(command.name, len(command.placement), command.settings, self._topics)
+        replicas = self._new_replicas(command.placement)
+        topic = Topic(command.name, command.topic_id, replicas, command.settings)
         self._names[topic.topic_id] = topic.name
         return self._store(topic)
 
@@ -182,10 +281,36 @@ class ClusterMetadata:
         self._changed()
         return topic
 
-    def _grow(self, topic_id: uuid.UUID, partitions: int) -> Topic:
-        topic = self.topic_by_id(topic_id)
-        check_growth(topic, partitions)
-        return self._store(msgspec.structs.replace(topic, partitions=partitions))
+    def _grow(self, command: AddPartitions) -> Topic:
+        topic = self.topic_by_id(command.topic_id)
+        check_growth(topic, command.partitions)
+        added = self._new_replicas(command.placement[: command.partitions - topic.partitions])
+        return self._store(msgspec.structs.replace(topic, replicas=(*topic.replicas, *added)))
+
+    def _new_replicas(
+        self, placement: list[tuple[tuple[int, int], ...]]
+    ) -> tuple[Replicas, ...]:
+        first = self._next_group
+        self._next_group += len(placement)
+        return tuple(
+            Replicas(first + number, members, members) for number, members in enumerate(placement)
+        )
+
+    def _place_shards(self, placement: list[tuple[tuple[int, int], ...]]) -> None:
+        if not self.shards:
+            self.shards = [
+                Replicas(FIRST_SHARD_GROUP + number, members, members)
+                for number, members in enumerate(placement)
+            ]
+            self._changed()
+
+    def _change_replicas(self, group: int, members: tuple[tuple[int, int], ...]) -> None:
+        self.shards = [_with_members(shard, group, members) for shard in self.shards]
+        for topic in list(self._topics.values()):
+            if any(replicas.group == group for replicas in topic.replicas):
+                changed = tuple(_with_members(each, group, members) for each in topic.replicas)
+                self._topics[topic.name] = msgspec.structs.replace(topic, replicas=changed)
+        self._changed()
 
     def _change(self, command: ChangeSettings) -> Topic:
         topic = self.topic_by_id(command.topic_id)
@@ -210,9 +335,12 @@ class ClusterMetadata:
         return _encode(
             _Snapshot(
                 self.cluster_id,
+                list(self.nodes.values()),
+                self.shards,
                 list(self._topics.values()),
                 list(self._deleted),
                 self._next_producer_id,
+                self._next_group,
             )
         )
 
@@ -220,11 +348,22 @@ class ClusterMetadata:
         """Replace the state by that of a snapshot."""
         snapshot = _decode_snapshot(payload)
         self.cluster_id = snapshot.cluster_id
+        self.nodes = {node.node_id: node for node in snapshot.nodes}
+        self.shards = snapshot.shards
+        self._next_group = snapshot.next_group
         self._topics = {topic.name: topic for topic in snapshot.topics}
         self._names = {topic.topic_id: topic.name for topic in snapshot.topics}
         self._deleted = dict.fromkeys(snapshot.deleted)
         self._next_producer_id = snapshot.next_producer_id
         self.version = index
+
+
+def _with_members(
+    replicas: Replicas, group: int, members: tuple[tuple[int, int], ...]
+) -> Replicas:
+    if replicas.group != group:
+        return replicas
+    return Replicas(group, replicas.founders, members)
 
 
 def encode_command(command: Command) -> bytes:

@@ -10,6 +10,7 @@ from penstock.log.compaction import Compaction, plan_compaction
 from penstock.log.disk import Disk, DiskFile, LocalDisk
 from penstock.log.dump import dump_file
 from penstock.log.flush import Flush
+from penstock.log.hard_state import HardStateFile
 from penstock.log.index import EntryKind, Row
 from penstock.log.partition_log import CheckpointRun, PartitionLog
 from penstock.log.scrub import Damage, scrub_segment
@@ -28,6 +29,7 @@ __all__ = [
     "EntryKind",
     "FileRange",
     "Flush",
+    "HardStateFile",
     "LocalDisk",
     "LogSettings",
     "PartitionLog",

@@ -58,7 +58,13 @@ class EntryKind(IntEnum):
     """What the payload of an entry is."""
 
     RECORDS = 1
+    """A batch of records; all other kinds lie in .state."""
     STATE = 2
+    """A change of the state that the log's machine keeps."""
+    NOOP = 3
+    """Opens a leader's term."""
+    MEMBERSHIP = 4
+    """Who replicates the log from here on."""
 
 
 class Row(NamedTuple):
@@ -87,7 +93,7 @@ class Row(NamedTuple):
     @property
     def state_end(self) -> int:
         """Where .state ends after this entry."""
-        return self.state_position + (self.size if self.kind == EntryKind.STATE else 0)
+        return self.state_position + (self.size if self.kind != EntryKind.RECORDS else 0)
 
     def pack(self) -> bytes:
         """Return the row as it stands in the file."""

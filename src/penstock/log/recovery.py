@@ -229,7 +229,7 @@ def _derive_rows(table: IndexTable, log: Buffer, state: Buffer) -> None:
         if entry and _is_next(entry, table, term):
             row = Row(
                 entry.term,
-                EntryKind.STATE,
+                entry.kind,
                 0,
                 entry.size_bytes,
                 offset,

@@ -200,6 +200,11 @@ class RaftNode(ElectionRules):
     def _may_change_membership(self) -> bool:
         return self.commit_index >= max(self._reign_start, self._memberships.index)
 
+    def campaign(self) -> None:
+        """Hold a trial now instead of after a timeout; ignored while a leader is known."""
+        if self.role is Role.FOLLOWER and self.leader is None and self._may_campaign():
+            self._hold_trial()
+
     def transfer_leader(self, to: NodeId) -> None:
         """Hand leadership to a voter once it has everything; given up after an election timeout."""
         if self.role is not Role.LEADER:
