@@ -78,15 +78,16 @@ class Node:
         disk = LocalDisk()
         try:
             disk.make_directory(options.data_dir)
+            self._lock = DirectoryLock(options.data_dir)
         except OSError as error:
-            raise InvalidConfiguration(
-                f"the data directory {options.data_dir} cannot be made: {error.strerror}"
-            ) from error
-        self._lock = DirectoryLock(options.data_dir)
+            raise _unusable_directory(options, error) from error
         self._executor = ThreadPoolExecutor(options.sync_threads, thread_name_prefix="disk")
         loop = asyncio.get_running_loop()
         workplace = Workplace(loop, self._executor, disk, SystemClock())
-        self._broker = await loop.run_in_executor(None, Broker, options, workplace)
+        try:
+            self._broker = await loop.run_in_executor(None, Broker, options, workplace)
+        except OSError as error:
+            raise _unusable_directory(options, error) from error
         await self._broker.start()
         self._housekeeping = asyncio.create_task(self._broker.housekeeper.run())
         self._housekeeping.add_done_callback(_report_end)
@@ -161,6 +162,13 @@ def _report_end(task: asyncio.Task[None]) -> None:
     """The supervisor of housekeeping: its end is a fault that must be seen."""
     if not task.cancelled() and task.exception() is not None:
         logger.critical("housekeeping ended", exc_info=task.exception())
+
+
+def _unusable_directory(options: NodeOptions, error: OSError) -> PenstockError:
+    place = f" ({error.filename})" if error.filename else ""
+    return InvalidConfiguration(
+        f"data_dir: {options.data_dir} cannot be used: {error.strerror or error}{place}"
+    )
 
 
 def _address_taken(option: str, host: str, port: int, error: OSError) -> PenstockError:

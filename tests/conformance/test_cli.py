@@ -6,13 +6,19 @@ import shutil
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
 import pytest
 
+from penstock.client import Admin, Connection, NewMessage, NewTopic, Producer
+from tests.processes import NodeProcess
+
 RUN_WAIT_S = 40
+HOUR_MS = 3_600_000
+NEW_YEAR_MS = 1_704_067_200_000
 
 
 class Commands:
@@ -20,6 +26,7 @@ class Commands:
 
     def __init__(self, bootstrap: str) -> None:
         self.environ = {**os.environ, "PENSTOCK_BOOTSTRAP": bootstrap, "COLUMNS": "200"}
+        self._started: list[subprocess.Popen[bytes]] = []
 
     def run(
         self, *args: str, stdin: str | bytes = b"", code: int = 0
@@ -51,24 +58,59 @@ class Commands:
 
     def start(self, *args: str) -> subprocess.Popen[bytes]:
         """Start without waiting."""
-        return subprocess.Popen(
+        process = subprocess.Popen(
             [sys.executable, "-m", "penstock.cli", *args],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             env=self.environ,
         )
+        self._started.append(process)
+        return process
+
+    def end(self) -> None:
+        """Kill what a failed test left running."""
+        for process in self._started:
+            process.kill()
+            process.wait()
 
 
 @pytest.fixture
-def penstock(node: Any) -> Commands:
-    return Commands(node.bootstrap)
+def penstock(node: NodeProcess) -> Iterator[Commands]:
+    commands = Commands(node.bootstrap)
+    yield commands
+    commands.end()
 
 
 @pytest.fixture
-def topic(penstock: Commands) -> str:
+def fresh_penstock(fresh_node: NodeProcess) -> Iterator[Commands]:
+    commands = Commands(fresh_node.bootstrap)
+    yield commands
+    commands.end()
+
+
+@pytest.fixture(scope="module")
+def connection(node: NodeProcess) -> Connection:
+    return Connection(node.bootstrap)
+
+
+@pytest.fixture
+def topic(connection: Connection) -> str:
+    """A topic with one partition."""
     name = f"t-{uuid4().hex[:12]}"
-    penstock.run("topic", "create", name, "--partitions", "1")
+    Admin(connection).create_topic(NewTopic(name=name, partitions=1))
     return name
+
+
+@pytest.fixture
+def hourly(connection: Connection, topic: str) -> str:
+    """A topic with records 0 to 4, one for each hour from new year 2024 on."""
+    with Producer(connection, on_placed=lambda _: None) as producer:
+        for hour in range(5):
+            time_ms = NEW_YEAR_MS + hour * HOUR_MS
+            value = str(hour).encode()
+            producer.send(NewMessage(topic=topic, value=value, timestamp_ms=time_ms))
+        producer.flush()
+    return topic
 
 
 @pytest.fixture
@@ -263,18 +305,14 @@ def test_a_message_above_the_limit_of_its_topic_is_refused_with_its_size(
 
 
 def test_a_window_of_time_is_read_from_its_first_to_before_its_last_moment(
-    penstock: Commands, topic: str
+    penstock: Commands, hourly: str
 ) -> None:
-    for hour in range(5):
-        time = f"2024-01-01T0{hour}:00:00Z"
-        penstock.run("produce", topic, "--value", str(hour), "--timestamp", time)
-
     window = ("--from-time", "2024-01-01T01:00:00Z", "--to-time", "2024-01-01T03:00:00Z")
 
-    assert penstock.values(topic, *window) == ["1", "2"]
-    assert penstock.values(topic, "--from-beginning", "--to-time", "-1h") == list("01234")
-    assert penstock.values(topic, "--from-time", "-1h", "--exit-at-end") == []
-    assert penstock.values(topic, "--from-time", "0", "--to-time", "1704067200000") == []
+    assert penstock.values(hourly, *window) == ["1", "2"]
+    assert penstock.values(hourly, "--from-beginning", "--to-time", "-1h") == list("01234")
+    assert penstock.values(hourly, "--from-time", "-1h", "--exit-at-end") == []
+    assert penstock.values(hourly, "--from-time", "0", "--to-time", str(NEW_YEAR_MS)) == []
 
 
 def test_reading_starts_where_it_is_told_and_stops_after_the_count(
@@ -318,6 +356,25 @@ def test_a_reader_that_goes_away_ends_consume_without_a_word(
     assert process.wait(RUN_WAIT_S) == 0
 
 
+def test_a_consumer_that_loses_its_broker_says_so_and_goes_on_when_it_returns(
+    fresh_node: NodeProcess, fresh_penstock: Commands
+) -> None:
+    fresh_penstock.run("produce", "t", "--value", "before")
+    process = fresh_penstock.start("consume", "t", "--from-beginning", "-n", "2")
+    assert process.stdout is not None
+    assert process.stderr is not None
+    assert process.stdout.readline() == b"before\n"
+
+    fresh_node.kill()
+    complaint = process.stderr.readline().decode()
+    fresh_node.start()
+    fresh_penstock.run("produce", "t", "--value", "after")
+
+    assert "waiting for a broker to return" in complaint
+    assert process.communicate(timeout=RUN_WAIT_S)[0] == b"after\n"
+    assert process.returncode == 0
+
+
 # Groups.
 
 
@@ -355,15 +412,11 @@ def test_a_group_shows_its_members_and_cannot_be_moved_or_deleted_under_them(
     penstock.run("produce", topic, stdin="a\nb")
     process = penstock.start("consume", topic, "--group", group, "--from-beginning")
     assert process.stdout is not None
-    try:
-        assert process.stdout.readline() == b"a\n"
+    assert process.stdout.readline() == b"a\n"
 
-        described = penstock.json("group", "describe", group)
-        moved = penstock.run("group", "reset", group, "--to-earliest", "--json", code=1)
-        deleted = penstock.run("group", "delete", group, "--json", code=1)
-    finally:
-        process.send_signal(signal.SIGINT)
-        process.communicate(timeout=RUN_WAIT_S)
+    described = penstock.json("group", "describe", group)
+    moved = penstock.run("group", "reset", group, "--to-earliest", "--json", code=1)
+    deleted = penstock.run("group", "delete", group, "--json", code=1)
 
     (member,) = described["members"]
     assert member["partitions"] == [{"topic": topic, "partition": 0}]
@@ -390,22 +443,18 @@ def test_a_dry_run_shows_the_moves_and_makes_none(
 
 
 def test_a_group_is_moved_to_ends_offsets_and_times(
-    penstock: Commands, topic: str, group: str
+    penstock: Commands, hourly: str, group: str
 ) -> None:
-    for hour in range(4):
-        time = f"2024-01-01T0{hour}:00:00Z"
-        penstock.run("produce", topic, "--value", str(hour), "--timestamp", time)
-
     def after(*args: str) -> int:
-        moves = penstock.json("group", "reset", group, "--topic", f"{topic}:0", *args)["moves"]
+        moves = penstock.json("group", "reset", group, "--topic", f"{hourly}:0", *args)["moves"]
         return int(moves[0]["after"])
 
-    assert after("--to-latest") == 4
+    assert after("--to-latest") == 5
     assert after("--to-earliest") == 0
+    assert after("--to-offset", "99") == 5
     assert after("--to-offset", "2") == 2
-    assert after("--to-offset", "99") == 4
-    assert after("--to-time", "2024-01-01T00:30:00Z") == 1
-    assert penstock.values(topic, "-g", group, "--exit-at-end") == ["1", "2", "3"]
+    assert after("--to-time", "2024-01-01T02:30:00Z") == 3
+    assert penstock.values(hourly, "-g", group, "--exit-at-end") == ["3", "4"]
 
 
 def test_a_group_is_forgotten_when_it_is_deleted(
@@ -424,7 +473,7 @@ def test_a_group_is_forgotten_when_it_is_deleted(
 
 
 def test_the_files_of_a_running_node_are_verified_and_shown(
-    penstock: Commands, topic: str, node: Any
+    penstock: Commands, topic: str, node: NodeProcess
 ) -> None:
     penstock.run("produce", topic, "-k", "K", "-v", "needle")
     (log,) = [each for each in node.data_dir.rglob("*.log") if topic in str(each)]
@@ -438,7 +487,7 @@ def test_the_files_of_a_running_node_are_verified_and_shown(
 
 
 def test_damage_in_a_file_is_found_and_ends_with_1(
-    penstock: Commands, topic: str, node: Any, tmp_path: Path
+    penstock: Commands, topic: str, node: NodeProcess, tmp_path: Path
 ) -> None:
     penstock.run("produce", topic, "-k", "K", "-v", "needle")
     (log,) = [each for each in node.data_dir.rglob("*.log") if topic in str(each)]

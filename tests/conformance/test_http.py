@@ -1,17 +1,16 @@
 """The HTTP door of a running node, asked with a plain HTTP client."""
 
-from typing import Any
-
 import httpx
 
 from penstock import __version__
+from tests.processes import NodeProcess
 
 
-def get(node: Any, path: str) -> httpx.Response:
+def get(node: NodeProcess, path: str) -> httpx.Response:
     return httpx.get(f"{node.http_url}{path}", timeout=10)
 
 
-def test_a_running_node_is_alive_and_ready(node: Any) -> None:
+def test_a_running_node_is_alive_and_ready(node: NodeProcess) -> None:
     health, ready = get(node, "/health"), get(node, "/ready")
 
     assert health.status_code == 200
@@ -21,14 +20,14 @@ def test_a_running_node_is_alive_and_ready(node: Any) -> None:
     assert ready.json()["checks"]
 
 
-def test_metrics_are_in_the_text_format_of_prometheus(node: Any) -> None:
+def test_metrics_are_in_the_text_format_of_prometheus(node: NodeProcess) -> None:
     response = get(node, "/metrics")
 
     assert response.headers["content-type"].startswith("text/plain")
     assert "# TYPE penstock_" in response.text
 
 
-def test_the_door_describes_itself_to_programs_and_people(node: Any) -> None:
+def test_the_door_describes_itself_to_programs_and_people(node: NodeProcess) -> None:
     document, page = get(node, "/openapi.json"), get(node, "/docs")
 
     assert document.json()["openapi"].startswith("3.1")
@@ -37,7 +36,7 @@ def test_the_door_describes_itself_to_programs_and_people(node: Any) -> None:
         assert path in page.text
 
 
-def test_a_wrong_path_is_answered_with_json(node: Any) -> None:
+def test_a_wrong_path_is_answered_with_json(node: NodeProcess) -> None:
     response = get(node, "/nothing")
 
     assert response.status_code == 404

@@ -8,6 +8,7 @@ from penstock.clock import Clock
 from penstock.cluster import Cluster, DiskSpace, TopicSettings
 from penstock.errors import (
     BatchTooLarge,
+    DiskFull,
     InvalidBatch,
     InvalidTimestamp,
     NotEnoughReplicas,
@@ -56,8 +57,12 @@ class Publisher:
         """
         partition = self._cluster.partition(place)
         settings = self._cluster.settings(place.topic)
-        self._space.check()
         batch = self._checked(place, records, settings)
+        try:
+            self._space.check()
+        except DiskFull:
+            partition.refuse(batch.header)
+            raise
         offset = partition.publish(batch)
         counts = self._statistics
         counts.batches_in += 1

@@ -52,6 +52,8 @@ class Bounds:
 
     def admits(self, message: "Message") -> bool:
         """Take note of a message and tell whether it lies within the bounds."""
+        if self._is_counted_out():
+            return False
         partition = TopicPartition(message.topic, message.partition)
         if partition in self._finished or self._is_beyond(message, partition):
             self._finished.add(partition)
@@ -68,12 +70,15 @@ class Bounds:
 
     def is_done(self, assigned: set[TopicPartition], now_ms: int) -> bool:
         """Tell whether no message of the assigned partitions can be wanted any more."""
-        if self.count_max is not None and self._count >= self.count_max:
+        if self._is_counted_out():
             return True
         is_past = self.to_ms is not None and now_ms >= self.to_ms
         if self.exit_at_end or is_past:
             return assigned <= self._finished | self._at_end
         return bool(assigned) and assigned <= self._finished
+
+    def _is_counted_out(self) -> bool:
+        return self.count_max is not None and self._count >= self.count_max
 
     def _is_beyond(self, message: "Message", partition: TopicPartition) -> bool:
         end = self.ends.get(partition)

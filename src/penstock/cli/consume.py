@@ -1,26 +1,26 @@
 """`penstock consume`: read messages of a topic."""
 
 import re
-import signal
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated, NoReturn
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from penstock.cli.bounds import Bounds, start_offset
 from penstock.cli.connection import connect, open_admin
 from penstock.cli.formats import DEFAULT, Writer, compile_format, json_line
+from penstock.cli.interruption import Interruption
 from penstock.cli.options import Bootstrap, Json, TopicName
 from penstock.cli.output import Output
 from penstock.cli.times import read_time_ms
 from penstock.clock import SystemClock
-from penstock.errors import Conflict, TopicNotFound
+from penstock.errors import Conflict, TopicNotFound, Unavailable
 from penstock.ids import TopicPartition
 
 if TYPE_CHECKING:
-    from penstock.client import Admin, Consumer, Message
+    from penstock.client import Admin, Consumer, Disconnection, Message
 
 # Short enough for Ctrl-C to feel immediate, since librdkafka does not hear signals while it waits.
 POLL_WAIT_S = 0.1
@@ -103,19 +103,19 @@ def consume(
     _check_start(request, from_beginning=from_beginning, given_offset=offset, group=group)
     writer = _writer(message_format, as_json=as_json)
     bounds = Bounds(count_max=count, to_ms=request.to_ms, exit_at_end=exit_at_end)
-    signal.signal(signal.SIGTERM, _interrupt)
     admin = open_admin(bootstrap)
     output = Output(as_json=as_json)
     from penstock.client import Consumer
 
-    with Consumer(
+    consumer = Consumer(
         connect(bootstrap),
         group=group,
         reset="earliest" if from_beginning else "latest" if group else "error",
         isolation=isolation.value,
         protocol=protocol.value,
-    ) as consumer:
-        reading = Reading(consumer, writer, output, bounds)
+    )
+    with consumer, Interruption() as interruption:
+        reading = Reading(consumer, writer, output, bounds, interruption)
         if group is None:
             request.assign(consumer, admin, bounds)
             if request.is_from_end and output.is_terminal:
@@ -126,6 +126,8 @@ def consume(
             admin.partitions(topic)
             consumer.subscribe(topic, reading.commit)
             reading.run_committing()
+    if interruption.is_requested:
+        raise KeyboardInterrupt
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -183,6 +185,7 @@ class Reading:
     writer: Writer
     output: Output
     bounds: Bounds
+    interruption: Interruption
     _clock: SystemClock = field(default_factory=SystemClock)
     _uncommitted: dict[TopicPartition, int] = field(default_factory=dict)
 
@@ -216,21 +219,29 @@ class Reading:
         self._uncommitted.clear()
 
     def _is_done(self) -> bool:
+        if self.interruption.is_requested:
+            return True
         if not self.consumer.is_joined:
             return False
         return self.bounds.is_done(self.consumer.assignment(), self._clock.now_ms())
 
     def _step(self) -> None:
-        from penstock.client import PartitionEnd
+        from penstock.client import Disconnection, PartitionEnd
 
-        event = self.consumer.poll(POLL_WAIT_S)
-        if event is None:
-            self.output.flush()
-        elif isinstance(event, PartitionEnd):
-            self.bounds.reached_end(event.partition)
-            self.output.flush()
-        elif self.bounds.admits(event):
-            self._write(event)
+        for event in self.consumer.poll(POLL_WAIT_S):
+            if isinstance(event, PartitionEnd):
+                self.bounds.reached_end(event.partition)
+            elif isinstance(event, Disconnection):
+                self._on_disconnection(event)
+            elif self.bounds.admits(event):
+                self._write(event)
+        self.output.flush()
+
+    def _on_disconnection(self, event: "Disconnection") -> None:
+        # Who reads to the end wants an end; who follows a topic waits for the broker to return.
+        if self.bounds.exit_at_end:
+            raise Unavailable(f"consume: {event.reason}")
+        self.output.note(f"penstock: {event.reason}; waiting for a broker to return")
 
     def _write(self, message: "Message") -> None:
         self.output.write(self.writer(message))
@@ -267,7 +278,3 @@ def _writer(text: str, *, as_json: bool) -> Writer:
         return compile_format(text)
     except ValueError as error:
         raise typer.BadParameter(f"{error}.", param_hint="--format") from None
-
-
-def _interrupt(_signal: int, _frame: object) -> NoReturn:
-    raise KeyboardInterrupt

@@ -8,7 +8,7 @@ rooms are never imported here.
 
 from penstock.client.admin import Admin
 from penstock.client.connection import BOOTSTRAP_DEFAULT, Connection
-from penstock.client.consumer import Consumer, PartitionEnd
+from penstock.client.consumer import Consumer, Disconnection, PartitionEnd
 from penstock.client.descriptions import (
     GroupDescription,
     GroupListing,
@@ -30,6 +30,7 @@ __all__ = [
     "Admin",
     "Connection",
     "Consumer",
+    "Disconnection",
     "GroupDescription",
     "GroupListing",
     "Groups",

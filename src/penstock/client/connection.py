@@ -37,8 +37,6 @@ class Connection:
             "bootstrap.servers": self.bootstrap,
             "client.id": "penstock",
             "socket.connection.setup.timeout.ms": 5_000,
-            # Address families that nobody listens on would be tried again and again.
-            "broker.address.family": "any",
             "logger": _log,
             **named,
         }

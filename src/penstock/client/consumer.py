@@ -5,19 +5,21 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Literal, Self
 
-from confluent_kafka import OFFSET_BEGINNING, TIMESTAMP_NOT_AVAILABLE, KafkaException
+from confluent_kafka import OFFSET_BEGINNING, TIMESTAMP_NOT_AVAILABLE, KafkaError, KafkaException
 from confluent_kafka import Consumer as KafkaConsumer
 from confluent_kafka import TopicPartition as KafkaPartition
 
 from penstock.client.connection import Connection
 from penstock.client.messages import Header, Message
-from penstock.client.translation import PARTITION_END, PASSING, translate
+from penstock.client.translation import ALL_BROKERS_DOWN, PARTITION_END, PASSING, translate
 from penstock.ids import TopicPartition
 
 Isolation = Literal["read_committed", "read_uncommitted"]
 GroupProtocol = Literal["classic", "consumer"]
 Reset = Literal["earliest", "latest", "error"]
 
+# Taken one by one from librdkafka, messages took more than four times as long.
+EVENTS_MAX = 500
 # librdkafka wants a group even from those who read without one; nothing is committed under it.
 NO_GROUP = "penstock-no-group"
 
@@ -27,6 +29,16 @@ class PartitionEnd:
     """The reader has seen everything that a partition holds at this moment."""
 
     partition: TopicPartition
+
+
+@dataclass(frozen=True, slots=True)
+class Disconnection:
+    """No broker can be reached; librdkafka goes on trying."""
+
+    reason: str
+
+
+Event = Message | PartitionEnd | Disconnection
 
 
 class Consumer:
@@ -44,6 +56,7 @@ class Consumer:
         connection.probe()
         self._connection = connection
         self._is_joined = False
+        self._disconnections: list[Event] = []
         settings = connection.settings(
             group_id=group or NO_GROUP,
             enable_auto_commit=False,
@@ -52,6 +65,7 @@ class Consumer:
             auto_offset_reset=reset,
             isolation_level=isolation,
         )
+        settings["error_cb"] = self._on_error
         if group is not None:
             settings["group.protocol"] = protocol
             if protocol == "classic":
@@ -103,26 +117,14 @@ class Consumer:
             TopicPartition(each.topic, each.partition) for each in self._librdkafka.assignment()
         }
 
-    def poll(self, wait_s: float) -> Message | PartitionEnd | None:
-        """Return the next message or end; None when neither came in time."""
+    def poll(self, wait_s: float) -> list[Event]:
+        """Return what came in time, in order; nothing is a normal answer."""
         try:
-            message = self._librdkafka.poll(wait_s)
+            events = self._librdkafka.consume(EVENTS_MAX, wait_s)
         except KafkaException as error:
             raise translate(error, "consume") from None
-        if message is None:
-            return None
-        failure = message.error()
-        if failure is None:
-            return _message(message)
-        if failure.code() == PARTITION_END:
-            return PartitionEnd(TopicPartition(str(message.topic()), message.partition() or 0))
-        if failure.code() in PASSING:
-            return None
-        raise translate(failure, "consume")
-
-    def finish(self, partition: TopicPartition) -> None:
-        """Stop reading one partition and keep the others."""
-        self._librdkafka.pause([KafkaPartition(*partition)])
+        disconnections, self._disconnections = self._disconnections, []
+        return disconnections + [event for each in events if (event := _event(each)) is not None]
 
     def commit(self, offsets: Mapping[TopicPartition, int]) -> None:
         """Commit the next offset to read of each partition; durable when this returns."""
@@ -135,8 +137,24 @@ class Consumer:
             if each.error is not None:
                 raise translate(each.error, f"commit {each.topic} partition {each.partition}")
 
+    def _on_error(self, error: KafkaError) -> None:
+        # Called inside `poll`. All other errors also come in place of a message or pass.
+        if error.code() == ALL_BROKERS_DOWN:
+            self._disconnections.append(Disconnection(error.str()))
+
     def _on_assign(self, _consumer: KafkaConsumer, _partitions: list[KafkaPartition]) -> None:
         self._is_joined = True
+
+
+def _event(message: Any) -> Event | None:
+    error = message.error()
+    if error is None:
+        return _message(message)
+    if error.code() == PARTITION_END:
+        return PartitionEnd(TopicPartition(message.topic(), message.partition()))
+    if error.code() in PASSING:
+        return None
+    raise translate(error, "consume")
 
 
 def _message(message: Any) -> Message:

@@ -95,7 +95,7 @@ class Producer:
                 offset=offset if offset is not None and offset >= 0 else None,
             )
             self._on_placed(placement)
-        elif self._failure is None and error.code() != PURGED:
+        elif self._failure is None and error.code() not in PURGED:
             self._failure = self._describe(error, message)
 
     def _describe(self, error: KafkaError, message: Any) -> PenstockError:

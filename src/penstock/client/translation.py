@@ -7,8 +7,9 @@ from confluent_kafka import KafkaError, KafkaException
 
 from penstock import errors
 
+ALL_BROKERS_DOWN: int = KafkaError._ALL_BROKERS_DOWN
 PARTITION_END: int = KafkaError._PARTITION_EOF
-PURGED: int = KafkaError._PURGE_QUEUE
+PURGED = frozenset({KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT})
 # librdkafka reports these and then overcomes them by itself.
 PASSING = frozenset({KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError._RESOLVE})
 

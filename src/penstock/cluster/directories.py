@@ -8,6 +8,7 @@ topics/<topic>/<partition>/   the partition's log
 deleted/<topic id>/           on its way out
 """
 
+import contextlib
 import fcntl
 import logging
 import os
@@ -38,8 +39,10 @@ class DirectoryLock:
                 f"{data_dir} is in use by another penstock process (pid {holder});"
                 " stop that one or choose another --data-dir"
             ) from error
-        os.ftruncate(self._fd, 0)
-        os.write(self._fd, str(os.getpid()).encode())
+        # The lock holds without the number, which a full disk may have no room for.
+        with contextlib.suppress(OSError):
+            os.ftruncate(self._fd, 0)
+            os.write(self._fd, str(os.getpid()).encode())
 
     def release(self) -> None:
         """Let others in."""
@@ -80,7 +83,8 @@ class Directories:
         """Make the topic's directory its own; leftovers of an older topic are moved away.
 
         A crash before the id is durable leaves a directory without records, because partitions
-        are opened only after this returns.
+        are opened only after this returns. The id is written beside and renamed, so that no crash
+        leaves half of it.
         """
         directory = self._topics / name
         found = self._id_in(directory)
@@ -89,9 +93,12 @@ class Directories:
         if found is not None:
             self.discard_topic(name, found)
         self._disk.make_directory(directory)
-        file = self._disk.create(directory / _ID_FILE)
+        temporary = directory / f"{_ID_FILE}.tmp"
+        file = self._disk.create(temporary)
         file.write_at(0, [str(topic_id).encode()])
         file.sync()
+        file.close()
+        self._disk.rename(temporary, directory / _ID_FILE)
         self._disk.sync_directory(directory)
 
     def discard_topic(self, name: str, topic_id: uuid.UUID) -> None:
@@ -107,7 +114,11 @@ class Directories:
     ) -> None:
         """Move deleted topics away; a directory that nobody can explain is kept and reported."""
         for name in self._disk.names(self._topics):
-            topic_id = self._id_in(self._topics / name)
+            try:
+                topic_id = self._id_in(self._topics / name)
+            except Corruption as damage:
+                logger.error("topic id is damaged", extra={"reason": str(damage)})
+                continue
             if topic_id is not None and is_current(topic_id):
                 continue
             if topic_id is not None and was_deleted(topic_id):

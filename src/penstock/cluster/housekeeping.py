@@ -1,16 +1,21 @@
 """Work that nobody asks for: checkpoints, snapshots, retention, compaction, scrubbing, disk space.
 
-Everything here runs beside the traffic, one log at a time, and gives way to it.
+Everything here runs beside the traffic, one log at a time, and gives way to it. A disk that fails
+or runs full on one log is reported there and does not end the work on others.
 """
 
 import asyncio
 import logging
 import time
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import TypeVar
 
 from penstock.cluster.cluster import Cluster
 from penstock.cluster.replicated_log import ReplicatedLog, Workplace
+from penstock.cluster.upkeep import undisturbed
 from penstock.config import NodeOptions
-from penstock.errors import Corruption, DiskFull, PenstockError
+from penstock.errors import Corruption, DiskFull, PenstockError, StorageFailed, Unavailable
 from penstock.log import (
     Damage,
     Segment,
@@ -19,6 +24,8 @@ from penstock.log import (
 )
 
 logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 _DISK_CHECK_INTERVAL_S = 1.0
 # The scrub reads at most this much per second, to leave the disk to others.
@@ -76,30 +83,49 @@ class Housekeeper:
 
     async def _watch_disk(self) -> None:
         while True:
-            self._space.refresh()
+            try:
+                self._space.refresh()
+            except OSError as failure:
+                logger.error("disk space is unknown", extra={"reason": str(failure)})
             await asyncio.sleep(_DISK_CHECK_INTERVAL_S)
 
     async def _checkpoint_rounds(self) -> None:
         while True:
             await asyncio.sleep(self._options.checkpoint_interval_ms / 1000)
             for log in list(self._cluster.logs()):
-                if log.failure is None:
-                    await self._checkpoint(log)
+                await self._work_on(log, "checkpoint", self._checkpoint)
+
+    async def _work_on(
+        self, log: ReplicatedLog, work: str, run: Callable[[ReplicatedLog], Awaitable[None]]
+    ) -> None:
+        """Run one piece of work on a log that can be used; its failure concerns that log alone."""
+        if log.failure is not None:
+            return
+        try:
+            with self._cluster.upkeep.working_on(log):
+                await run(log)
+        except StorageFailed as failure:
+            log.fail(failure)
+        except Unavailable:
+            logger.debug("log is being closed", extra={"log": log.name, "work": work})
+        except (OSError, PenstockError) as failure:
+            # Without it the next start reads more, or old records stay for longer; none is lost.
+            logger.error(
+                "housekeeping failed",
+                extra={"log": log.name, "work": work, "reason": str(failure)},
+            )
+
+    async def _in_thread(self, work: Callable[[], T]) -> T:
+        return await undisturbed(
+            self._workplace.loop.run_in_executor(self._workplace.executor, work)
+        )
 
     async def _checkpoint(self, log: ReplicatedLog) -> None:
         if log.needs_snapshot:
-            await log.save_snapshot()
+            await undisturbed(log.save_snapshot())
         run = log.log.take_checkpoint()
-        if run is None:
-            return
-        try:
-            await self._workplace.loop.run_in_executor(self._workplace.executor, run.run)
-        except PenstockError as failure:
-            log.fail(failure)
-        except OSError as failure:
-            # Without a checkpoint the next start scans more; nothing is lost.
-            logger.warning("checkpoint failed", extra={"log": log.name, "reason": str(failure)})
-        else:
+        if run is not None:
+            await self._in_thread(run.run)
             log.log.finish_checkpoint(run)
 
     async def _retention_rounds(self) -> None:
@@ -110,19 +136,14 @@ class Housekeeper:
     async def tidy(self) -> None:
         """Apply retention and compaction to every log once."""
         for log in list(self._cluster.logs()):
-            if log.failure is not None:
-                continue
-            try:
-                await self._tidy_log(log)
-            except (OSError, PenstockError) as failure:
-                logger.error("retention failed", extra={"log": log.name, "reason": str(failure)})
+            await self._work_on(log, "retention", self._tidy_log)
 
     async def _tidy_log(self, log: ReplicatedLog) -> None:
         now_ms = self._workplace.clock.now_ms()
-        await log.run_exclusive(lambda: log.log.seal_if_due(now_ms))
+        await undisturbed(log.run_exclusive(lambda: log.log.seal_if_due(now_ms)))
         if len(log.log.segments) < 2:
             return
-        await log.save_snapshot()
+        await undisturbed(log.save_snapshot())
         expired = log.log.expired(now_ms=now_ms, deletable_index=log.snapshot_index)
         unwanted = log.log.below(log.machine.start_offset, deletable_index=log.snapshot_index)
         removable = max(expired, unwanted, key=len)
@@ -134,9 +155,7 @@ class Housekeeper:
     async def _remove(self, log: ReplicatedLog, segments: list[Segment]) -> None:
         log.log.forget(segments)
         for segment in segments:
-            await self._workplace.loop.run_in_executor(
-                self._workplace.executor, segment.remove_files
-            )
+            await self._in_thread(segment.remove_files)
         logger.info(
             "segments deleted",
             extra={
@@ -150,9 +169,7 @@ class Housekeeper:
         compaction = plan_compaction(log.log.segments, log.log.settings, now_ms)
         if compaction is None:
             return
-        swapped = await self._workplace.loop.run_in_executor(
-            self._workplace.executor, compaction.run, self._workplace.disk
-        )
+        swapped = await self._in_thread(lambda: compaction.run(self._workplace.disk))
         for old, new in swapped:
             log.log.segments[log.log.segments.index(old)] = new
         logger.info(
@@ -169,29 +186,42 @@ class Housekeeper:
         while True:
             await asyncio.sleep(self._options.scrub_interval_ms / 1000)
             for log in list(self._cluster.logs()):
-                for segment in list(log.log.segments):
-                    await self.scrub(log, segment)
+                await self._work_on(log, "scrub", self.scrub)
 
-    async def scrub(self, log: ReplicatedLog, segment: Segment) -> list[Damage]:
-        """Check all bytes of a segment; what is damaged is reported and never served again."""
-        try:
-            damages = await self._workplace.loop.run_in_executor(
-                self._workplace.executor, lambda: list(scrub_segment(segment, _pace))
-            )
-        except FileNotFoundError:
-            # Retention has removed the segment meanwhile.
-            return []
-        for damage in damages:
-            logger.error(
-                "damage found",
-                extra={"log": log.name, "path": damage.path, "offset": damage.offset},
-            )
-            if damage.is_log:
-                segment.damage.append((damage.start, damage.end))
-            else:
-                log.fail(Corruption(f"{damage.path} is damaged: {damage.reason}"))
-        return damages
+    async def scrub(self, log: ReplicatedLog) -> None:
+        """Check all bytes of a log; what is damaged is reported and never served again."""
+
+        def pace(size_bytes: int) -> None:
+            self._cluster.upkeep.check(log)
+            time.sleep(size_bytes / _SCRUB_BYTES_PER_S)
+
+        for segment in list(log.log.segments):
+            try:
+                damages = await self._in_thread(partial(_damages_of, segment, pace))
+            except FileNotFoundError:
+                # Retention has removed the segment meanwhile.
+                continue
+            for damage in damages:
+                _report(log, segment, damage)
 
 
-def _pace(size_bytes: int) -> None:
-    time.sleep(size_bytes / _SCRUB_BYTES_PER_S)
+def _damages_of(segment: Segment, pace: Callable[[int], None]) -> list[Damage]:
+    return list(scrub_segment(segment, pace))
+
+
+def _report(log: ReplicatedLog, segment: Segment, damage: Damage) -> None:
+    if (damage.start, damage.end) in segment.damage:
+        return
+    logger.error(
+        "damage found",
+        extra={
+            "log": log.name,
+            "path": damage.path,
+            "offset": damage.offset,
+            "reason": damage.reason,
+        },
+    )
+    if damage.is_log:
+        segment.damage.append((damage.start, damage.end))
+    else:
+        log.fail(Corruption(f"{damage.path} is damaged: {damage.reason}"))

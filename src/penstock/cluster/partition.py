@@ -1,15 +1,33 @@
 """A partition of a topic: what may be published into it and what can be read from it."""
 
 import asyncio
+from dataclasses import dataclass
 from pathlib import Path
 
 from penstock.cluster.producers import ProducerState, after_batch, check_sequence
 from penstock.cluster.replicated_log import ReplicatedLog, Workplace
 from penstock.cluster.topic_machine import TopicMachine, encode_start_moved
-from penstock.errors import OffsetOutOfRange
+from penstock.errors import OffsetOutOfRange, OutOfOrderSequence
 from penstock.ids import Offset, Term, TopicPartition
 from penstock.log import FileRange, LogSettings, PartitionLog
 from penstock.record import BatchHeader, Record, RecordBatch
+
+# New producers whose first batch was turned away and is remembered.
+_REFUSED_MAX = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class _InFlight:
+    """One producer's proposals that are not all settled.
+
+    `state` is the producer as it will stand when all of them are committed; `answers` are what
+    those that are not settled wait for, by first sequence.
+    """
+
+    first: BatchHeader
+    last: asyncio.Future[Offset]
+    state: ProducerState
+    answers: dict[int, asyncio.Future[Offset]]
 
 
 class Partition:
@@ -19,10 +37,8 @@ class Partition:
         self.place = place
         self.log = log
         self._machine = machine
-        # Producers as they will stand when all proposals in flight are committed, and the
-        # answers that those proposals wait for.
-        self._proposed: dict[int, ProducerState] = {}
-        self._answers: dict[tuple[int, int, int], asyncio.Future[Offset]] = {}
+        self._in_flight: dict[int, _InFlight] = {}
+        self._refused: dict[int, BatchHeader] = {}
 
     @classmethod
     def open(
@@ -63,25 +79,76 @@ class Partition:
         header = batch.header
         if not header.has_producer:
             return self.log.propose_records(batch)
-        if self.log.is_idle:
-            self._proposed.clear()
-            self._answers.clear()
-        known = self._proposed.get(header.producer_id) or self._machine.producers.get(
-            header.producer_id
-        )
-        duplicate = check_sequence(known, header)
-        if duplicate is not None:
-            return self._first_answer(header, duplicate.offset)
+        in_flight = self._in_flight_of(header.producer_id)
+        known = in_flight.state if in_flight else self._machine.producers.get(header.producer_id)
+        if known is None:
+            self._check_first(header)
+        elif check_sequence(known, header) is not None:
+            return self._first_answer(header, in_flight)
         answer = self.log.propose_records(batch)
-        self._proposed[header.producer_id] = after_batch(known, header, -1)
-        self._answers[header.producer_id, header.producer_epoch, header.base_sequence] = answer
+        self._refused.pop(header.producer_id, None)
+        self._in_flight[header.producer_id] = _InFlight(
+            first=in_flight.first if in_flight else header,
+            last=answer,
+            state=after_batch(known, header, -1),
+            answers={**(in_flight.answers if in_flight else {}), header.base_sequence: answer},
+        )
+        answer.add_done_callback(lambda done: self._settled(header, done))
         return answer
 
-    def _first_answer(self, header: BatchHeader, offset: int) -> asyncio.Future[Offset]:
-        if offset < 0:
-            return self._answers[header.producer_id, header.producer_epoch, header.base_sequence]
+    def refuse(self, header: BatchHeader) -> None:
+        """Take note of a batch that is turned away for now and will be sent again.
+
+        A producer that the partition does not know may begin with any sequence. When its first
+        batch is turned away, the second one, sent before the answer came, must not be taken for the
+        first: the partition would then answer the repeated first one as if it were stored already.
+        """
+        if not header.has_producer or header.producer_id in self._machine.producers:
+            return
+        if len(self._refused) >= _REFUSED_MAX:
+            del self._refused[next(iter(self._refused))]
+        self._refused.setdefault(header.producer_id, header)
+
+    def _check_first(self, header: BatchHeader) -> None:
+        refused = self._refused.get(header.producer_id)
+        if refused is None or refused.producer_epoch != header.producer_epoch:
+            return
+        if header.base_sequence != refused.base_sequence:
+            raise OutOfOrderSequence(
+                f"producer {header.producer_id} sent sequence {header.base_sequence}, its first"
+                f" batch with sequence {refused.base_sequence} was turned away"
+            )
+
+    def _in_flight_of(self, producer_id: int) -> "_InFlight | None":
+        """Return what a producer has in flight, or None when all of it is settled.
+
+        Proposals settle in order and a failed one fails those that follow, so the last one tells.
+        From then on the machine alone knows what was committed: a batch that builds on a failed one
+        must not pass for the next in line.
+        """
+        in_flight = self._in_flight.get(producer_id)
+        if in_flight is None or not in_flight.last.done():
+            return in_flight
+        del self._in_flight[producer_id]
+        if in_flight.last.exception() is not None:
+            self.refuse(in_flight.first)
+        return None
+
+    def _settled(self, header: BatchHeader, done: asyncio.Future[Offset]) -> None:
+        in_flight = self._in_flight_of(header.producer_id)
+        if in_flight is not None and in_flight.answers.get(header.base_sequence) is done:
+            del in_flight.answers[header.base_sequence]
+
+    def _first_answer(
+        self, header: BatchHeader, in_flight: "_InFlight | None"
+    ) -> asyncio.Future[Offset]:
+        """Return the answer of a batch's first copy, which may still be on its way."""
+        if in_flight and (first := in_flight.answers.get(header.base_sequence)):
+            return first
+        committed = self._machine.producers[header.producer_id].duplicate_of(header)
+        assert committed is not None, "what is not in flight is committed"
         answer: asyncio.Future[Offset] = asyncio.get_running_loop().create_future()
-        answer.set_result(Offset(offset))
+        answer.set_result(Offset(committed.offset))
         return answer
 
     def read(self, offset: int, *, bytes_max: int) -> FileRange | None:

@@ -133,6 +133,9 @@ def finish_interrupted_swap(disk: Disk, directory: Path) -> None:
     """Complete or undo what a crash left of a compaction."""
     names = disk.names(directory)
     markers = [name for name in names if name.endswith(_SWAP)]
+    if markers:
+        # A killed process may have left a marker whose name is not durable yet.
+        disk.sync_directory(directory)
     for marker in markers:
         stem = marker.removesuffix(_SWAP)
         for suffix in (LOG_SUFFIX, INDEX_SUFFIX):

@@ -8,6 +8,7 @@ Sending happens when a bundle is taken, so all entries proposed between two bund
 """
 
 from collections.abc import Sequence
+from typing import Final
 
 from penstock.errors import InvalidRequest
 from penstock.ids import EntryIndex, NodeId
@@ -27,6 +28,10 @@ from penstock.raft.messages import (
 )
 from penstock.raft.progress import Progress, ProgressState
 from penstock.raft.reads import ReadQueue
+
+# Looking a member up in its enum costs as much as a call, and these are asked for at every step.
+_LEADER: Final = Role.LEADER
+_SNAPSHOT: Final = ProgressState.SNAPSHOT
 
 
 class LeaderRules(FollowerRules):
@@ -94,7 +99,7 @@ class LeaderRules(FollowerRules):
         A new one is probed from the last entry, which the leader has just appended.
         """
         super()._membership_changed()
-        if self.role is not Role.LEADER:
+        if self.role is not _LEADER:
             return
         membership = self._memberships.current
         progress: dict[NodeId, Progress] = {}
@@ -197,7 +202,7 @@ class LeaderRules(FollowerRules):
         return progress
 
     def _on_append_response(self, message: AppendResponse) -> None:
-        if self.role is not Role.LEADER:
+        if self.role is not _LEADER:
             return
         progress = self._speaker(message.sender, message.incarnation)
         if progress is None:
@@ -289,14 +294,14 @@ class LeaderRules(FollowerRules):
             self._messages.append(Heartbeat(self._node, progress.node, self.term, commit, number))
 
     def _on_heartbeat_response(self, message: HeartbeatResponse) -> None:
-        if self.role is not Role.LEADER:
+        if self.role is not _LEADER:
             return
         progress = self._speaker(message.sender, message.incarnation)
         if progress is None:
             return
         if message.index > progress.match:
             self._accepted(progress, message.index)
-        if progress.state is not ProgressState.SNAPSHOT:
+        if progress.state is not _SNAPSHOT:
             # An append or its answer may be lost, or the follower may have restarted and wait
             # to hear whether its log equals the leader's.
             progress.is_paused = False

@@ -6,6 +6,8 @@ leader is being heard from. A message of an older term is answered with the newe
 sender needs to know, and otherwise dropped.
 """
 
+from typing import Final
+
 from penstock.errors import Conflict, InvalidRequest, NotLeader, Unavailable
 from penstock.ids import EntryIndex, NodeId, Term
 from penstock.raft.candidate import ElectionRules
@@ -27,6 +29,9 @@ from penstock.raft.messages import (
 )
 from penstock.raft.progress import ProgressState
 from penstock.raft.values import value
+
+# Looking a member up in its enum costs as much as a call, and this one is asked for at every step.
+_LEADER: Final = Role.LEADER
 
 
 @value
@@ -54,7 +59,7 @@ class RaftNode(ElectionRules):
 
     def tick(self) -> None:
         """Let one tick of time pass."""
-        if self.role is Role.LEADER:
+        if self.role is _LEADER:
             self._tick_leader()
         else:
             self._tick_election()
@@ -144,7 +149,7 @@ class RaftNode(ElectionRules):
         elif mark.sequence > self._durable_sequence:
             self._durable_sequence = mark.sequence
         if self._log.persist(mark):
-            if self.role is Role.LEADER:
+            if self.role is _LEADER:
                 if self._log.persisted_index > self.commit_index:
                     self._count()
             else:
@@ -207,7 +212,7 @@ class RaftNode(ElectionRules):
 
     def transfer_leader(self, to: NodeId) -> None:
         """Hand leadership to a voter once it has everything; given up after an election timeout."""
-        if self.role is not Role.LEADER:
+        if self.role is not _LEADER:
             raise NotLeader(f"node {self.leader} leads, not {self._node}")
         self._start_transfer(to)
 
@@ -218,7 +223,7 @@ class RaftNode(ElectionRules):
         """
         if len(self._read_queue) + len(self._forwarded_reads) >= self._settings.reads_max:
             raise Unavailable(f"{self._settings.reads_max} reads wait already")
-        if self.role is Role.LEADER:
+        if self.role is _LEADER:
             self._ask_for_read(self._node, context)
         elif self.leader is not None:
             self._forward_read(self.leader, context)
@@ -226,11 +231,11 @@ class RaftNode(ElectionRules):
             raise NotLeader(f"no leader is known in term {self.term}")
 
     def _on_read_request(self, message: ReadRequest) -> None:
-        if self.role is Role.LEADER and len(self._read_queue) < self._settings.reads_max:
+        if self.role is _LEADER and len(self._read_queue) < self._settings.reads_max:
             self._ask_for_read(message.sender, message.context)
 
     def _require_leader(self) -> None:
-        if self.role is not Role.LEADER:
+        if self.role is not _LEADER:
             raise NotLeader(f"node {self.leader} leads, not {self._node}")
         if self._transferee is not None:
             raise NotLeader(f"leadership is being handed to node {self._transferee}")
@@ -252,16 +257,19 @@ class RaftNode(ElectionRules):
 
     def ready(self) -> Effects | None:
         """Everything there is to do since the last call; None when there is nothing."""
-        if self.role is Role.LEADER:
+        if self.role is _LEADER:
             if self._read_queue.is_round_wanted:
                 self._start_read_round()
             self._replicate()
+        log = self._log
         hard_state = self._changed_hard_state() if self._is_hard_changed else None
-        write = self._log.take_write(hard_state)
-        apply_end = min(self.commit_index, self._log.persisted_index)
-        if write is None and apply_end <= self._apply_given and not self._has_news():
-            return None
-        return self._bundle(write, max(apply_end, self._apply_given))
+        write = log.take_write(hard_state)
+        apply_last = min(self.commit_index, log.persisted_index)
+        if apply_last <= self._apply_given:
+            if write is None and not self._has_news():
+                return None
+            apply_last = EntryIndex(self._apply_given)
+        return self._bundle(write, apply_last)
 
     def _has_news(self) -> bool:
         return bool(
@@ -274,7 +282,7 @@ class RaftNode(ElectionRules):
             or (self._reads and any(read.index <= self._applied for read in self._reads))
         )
 
-    def _bundle(self, write: Write | None, apply_last: int) -> Effects:
+    def _bundle(self, write: Write | None, apply_last: EntryIndex) -> Effects:
         effects = Effects(
             write,
             self._messages,

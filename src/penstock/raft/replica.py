@@ -141,7 +141,7 @@ class Replica:
     @property
     def persisted_index(self) -> EntryIndex:
         """The newest entry that is persisted here."""
-        return EntryIndex(self._log.persisted_index)
+        return self._log.persisted_index
 
     def leads(self, term: Term) -> bool:
         """Whether this replica is the leader of `term` right now."""

@@ -48,7 +48,7 @@ class ReplicaLog:
         self._view = view
         self.last_index: EntryIndex = view.last_index
         self.last_term: Term = last_term
-        self.persisted_index: int = view.last_index
+        self.persisted_index: EntryIndex = view.last_index
         self.tail_bytes = 0
         self._tail: list[Entry] = []
         self._tail_start: int = view.last_index + 1
@@ -104,14 +104,14 @@ class ReplicaLog:
             self._tail_start = start
         else:
             del self._tail[start - self._tail_start :]
-        self.persisted_index = min(self.persisted_index, start - 1)
+        self.persisted_index = min(self.persisted_index, EntryIndex(start - 1))
         self.tail_bytes = sum(entry.size_bytes for entry in self._tail)
         self.last_index = EntryIndex(start - 1)
         last_term = self.term_at(start - 1)
         assert last_term is not None, "the entry before a cut is known to match"
         self.last_term = last_term
 
-    def restore(self, snapshot: Snapshot, commit_index: int) -> None:
+    def restore(self, snapshot: Snapshot, commit_index: EntryIndex) -> None:
         """Replace everything by a snapshot.
 
         Of the old log only the committed part is known to agree with the snapshot, so only that

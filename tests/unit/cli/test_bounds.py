@@ -52,6 +52,7 @@ def test_the_count_is_taken_over_all_partitions() -> None:
     assert not bounds.is_done({P0, P1}, now_ms=0)
     assert bounds.admits(message(P1, 1))
     assert bounds.is_done({P0, P1}, now_ms=0)
+    assert not bounds.admits(message(P1, 2))
 
 
 def test_reading_to_the_end_waits_for_every_assigned_partition() -> None:

@@ -280,7 +280,7 @@ def run_until(seed: int, operations: int | None) -> tuple[Owner, bool]:
     return owner, False
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", range(16))
 def test_what_was_acknowledged_survives_a_crash_before_any_disk_operation(seed: int) -> None:
     whole, _ = run_until(seed, None)
 

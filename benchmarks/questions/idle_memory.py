@@ -1,0 +1,22 @@
+"""How much memory and CPU does an empty node take?"""
+
+import time
+from collections.abc import Iterator
+
+from benchmarks.answers import Measurement, Target
+from benchmarks.workbench import Workbench, memory_mb, usage_of
+
+
+def measure(bench: Workbench) -> Iterator[Measurement]:
+    """Start a node and leave it alone."""
+    begin = time.perf_counter()
+    with bench.node() as node:
+        start_s = time.perf_counter() - begin
+        with usage_of(node.pid) as usage:
+            time.sleep(bench.seconds(6))
+        figures = {
+            "node_mb": memory_mb(node.pid),
+            "node_cpu_pct": usage.cpu_pct,
+            "start_s": start_s,
+        }
+    yield Measurement("empty node", figures, Target("node_mb", most=120))

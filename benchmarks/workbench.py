@@ -1,0 +1,89 @@
+"""What every question needs: a node, topics, and what the node costs while it works."""
+
+import shutil
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from tests.processes import NodeProcess
+
+_CREATE_WAIT_S = 60
+
+
+@dataclass(slots=True)
+class Usage:
+    """What a process used during a window."""
+
+    wall_s: float = 0.0
+    cpu_s: float = 0.0
+
+    @property
+    def cpu_pct(self) -> float:
+        """Share of one core."""
+        return 100 * self.cpu_s / self.wall_s
+
+
+class Workbench:
+    """A directory to work in, and how much work is wanted."""
+
+    def __init__(self, directory: Path, *, is_quick: bool) -> None:
+        self.directory = directory
+        self.is_quick = is_quick
+        directory.mkdir(parents=True)
+
+    def seconds(self, full: float) -> float:
+        """Return the length of a window."""
+        return full / 4 if self.is_quick else full
+
+    def count(self, full: int) -> int:
+        """Return the size of the data."""
+        return full // 10 if self.is_quick else full
+
+    @contextmanager
+    def node(self) -> Iterator[NodeProcess]:
+        """Run an empty node."""
+        directory = self.directory / "node"
+        directory.mkdir()
+        with NodeProcess(directory) as node:
+            yield node
+        shutil.rmtree(directory)
+
+    def clean(self) -> None:
+        """Remove what is left."""
+        shutil.rmtree(self.directory)
+
+
+@contextmanager
+def usage_of(pid: int) -> Iterator[Usage]:
+    """Measure what a process uses inside the block."""
+    process = psutil.Process(pid)
+    usage = Usage()
+    cpu_s, begin = _cpu_s(process), time.perf_counter()
+    yield usage
+    usage.wall_s = time.perf_counter() - begin
+    usage.cpu_s = _cpu_s(process) - cpu_s
+
+
+def _cpu_s(process: psutil.Process) -> float:
+    times = process.cpu_times()
+    return float(times.user + times.system)
+
+
+def memory_mb(pid: int) -> float:
+    """Return the resident memory of a process."""
+    return float(psutil.Process(pid).memory_info().rss) / 1e6
+
+
+def create_topic(
+    node: NodeProcess, name: str, *, partitions: int = 1, settings: dict[str, str] | None = None
+) -> None:
+    """Create a topic and wait for it."""
+    admin = AdminClient({"bootstrap.servers": node.bootstrap})
+    topic = NewTopic(name, partitions, 1, config=settings or {})
+    for created in admin.create_topics([topic]).values():
+        created.result(_CREATE_WAIT_S)

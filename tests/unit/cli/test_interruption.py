@@ -1,0 +1,36 @@
+"""Ctrl-C and SIGTERM while reading."""
+
+import os
+import signal
+
+import pytest
+
+from penstock.cli.interruption import Interruption
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_the_first_signal_is_a_request_and_raises_nothing(number: signal.Signals) -> None:
+    with Interruption() as interruption:
+        os.kill(os.getpid(), number)
+
+    assert interruption.is_requested
+
+
+def test_a_second_signal_acts_as_it_would_without() -> None:
+    def press_twice() -> None:
+        with Interruption():
+            os.kill(os.getpid(), signal.SIGINT)
+            os.kill(os.getpid(), signal.SIGINT)
+
+    with pytest.raises(KeyboardInterrupt):
+        press_twice()
+
+
+def test_the_handlers_of_before_are_put_back() -> None:
+    before = signal.getsignal(signal.SIGTERM)
+
+    with Interruption() as interruption:
+        assert signal.getsignal(signal.SIGTERM) != before
+
+    assert signal.getsignal(signal.SIGTERM) == before
+    assert not interruption.is_requested

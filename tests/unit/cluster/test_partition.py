@@ -1,0 +1,189 @@
+"""Idempotent producers and deleted records, over failures and restarts."""
+
+import asyncio
+
+import pytest
+
+from penstock.errors import DiskFull, OffsetOutOfRange, OutOfOrderSequence, ProducerFenced
+from penstock.ids import Offset
+from tests.unit.cluster.workplaces import (
+    SimMachine,
+    batch,
+    numbered_batch,
+    run,
+    turn,
+    values,
+)
+
+
+def test_a_repeated_batch_is_stored_once_and_answered_with_its_offset() -> None:
+    async def scene() -> None:
+        machine = SimMachine()
+        partition = machine.partition()
+        await partition.publish(batch(b"other"))
+
+        first = await partition.publish(numbered_batch(0, b"a", b"b"))
+        again = await partition.publish(numbered_batch(0, b"a", b"b"))
+        machine.disk.kill()
+        reopened = machine.partition()
+        after_restart = await reopened.publish(numbered_batch(0, b"a", b"b"))
+
+        assert first == again == after_restart == 1
+        assert values(reopened) == [b"other", b"a", b"b"]
+
+    run(scene())
+
+
+def test_a_batch_repeated_while_it_is_in_flight_waits_for_the_first_copy() -> None:
+    async def scene() -> None:
+        machine = SimMachine()
+        partition = machine.partition()
+        machine.executor.hold()
+
+        first = partition.publish(numbered_batch(0, b"a"))
+        again = partition.publish(numbered_batch(0, b"a"))
+        await turn()
+        assert not again.done()
+        machine.executor.release()
+
+        assert await first == await again == 0
+        assert values(partition) == [b"a"]
+
+    run(scene())
+
+
+def test_a_repeated_batch_keeps_its_offset_while_later_ones_are_in_flight() -> None:
+    async def scene() -> None:
+        machine = SimMachine()
+        partition = machine.partition()
+        machine.executor.hold()
+        first = partition.publish(numbered_batch(0, b"a"))
+        machine.executor.run_next()
+        assert await first == 0
+
+        second = partition.publish(numbered_batch(1, b"b"))
+        again = partition.publish(numbered_batch(0, b"a"))
+
+        assert await again == 0
+        assert not second.done()
+        machine.executor.release()
+        assert await second == 1
+
+    run(scene())
+
+
+def test_gaps_and_old_epochs_are_refused_also_after_a_restart() -> None:
+    async def scene() -> None:
+        machine = SimMachine()
+        partition = machine.partition()
+        await partition.publish(numbered_batch(0, b"a", epoch=1))
+        for each in (partition, machine.partition()):
+            with pytest.raises(OutOfOrderSequence):
+                each.publish(numbered_batch(2, b"c", epoch=1))
+            with pytest.raises(ProducerFenced):
+                each.publish(numbered_batch(1, b"b", epoch=0))
+
+    run(scene())
+
+
+def test_a_batch_that_builds_on_a_failed_one_is_refused_until_that_is_sent_again() -> None:
+    async def scene(known: int) -> None:
+        machine = SimMachine()
+        partition = machine.partition()
+        for sequence in range(known):
+            await partition.publish(numbered_batch(sequence, b"known"))
+        others = [partition.publish(batch(b"other"))]
+        machine.disk.capacity_bytes = 0
+        failed = partition.publish(numbered_batch(known, b"a" * 500))
+        failed_too = partition.publish(numbered_batch(known + 1, b"b"))
+        others.append(partition.publish(batch(b"keeps the log busy")))
+        await asyncio.wait([failed, failed_too, *others])
+        machine.disk.capacity_bytes = None
+        machine.executor.hold()
+        busy = partition.publish(batch(b"keeps the log busy again"))
+
+        with pytest.raises(OutOfOrderSequence):
+            partition.publish(numbered_batch(known + 1, b"b"))
+        answers = [
+            partition.publish(numbered_batch(known, b"a" * 500)),
+            partition.publish(numbered_batch(known + 1, b"b")),
+        ]
+        machine.executor.release()
+        await asyncio.wait([busy, *answers])
+
+        assert isinstance(failed.exception(), DiskFull)
+        assert isinstance(failed_too.exception(), DiskFull)
+        stored = values(partition)
+        assert stored[answers[0].result()] == b"a" * 500
+        assert stored[answers[1].result()] == b"b"
+        assert stored.count(b"b") == 1
+
+    for known in (0, 1, 7):
+        run(scene(known))
+
+
+def test_a_new_producer_whose_first_batch_is_turned_away_must_begin_with_it() -> None:
+    async def scene() -> None:
+        partition = SimMachine().partition()
+        partition.refuse(numbered_batch(0, b"a").header)
+
+        with pytest.raises(OutOfOrderSequence):
+            partition.publish(numbered_batch(1, b"b"))
+
+        assert await partition.publish(numbered_batch(0, b"a")) == 0
+        assert await partition.publish(numbered_batch(1, b"b")) == 1
+
+    run(scene())
+
+
+def test_a_producer_that_was_turned_away_may_begin_again_under_a_new_epoch() -> None:
+    async def scene() -> None:
+        partition = SimMachine().partition()
+        partition.refuse(numbered_batch(4, b"a").header)
+
+        assert await partition.publish(numbered_batch(0, b"a", epoch=1)) == 0
+
+    run(scene())
+
+
+def test_producers_in_flight_do_not_pile_up_on_a_busy_partition() -> None:
+    async def scene() -> None:
+        machine = SimMachine()
+        partition = machine.partition()
+        machine.executor.hold()
+        last = partition.publish(batch(b"first"))
+        for number in range(50):
+            producer = number % 5
+            following = partition.publish(numbered_batch(number // 5, b"v", producer_id=producer))
+            machine.executor.run_next()
+            await last
+            last = following
+        machine.executor.release()
+        await last
+        await turn()
+
+        assert partition._in_flight == {}
+
+    run(scene())
+
+
+def test_records_that_were_deleted_stay_deleted() -> None:
+    async def scene() -> None:
+        machine = SimMachine()
+        partition = machine.partition()
+        for number in range(5):
+            await partition.publish(batch(b"%d" % number))
+
+        assert await partition.delete_records(Offset(3)) == 3
+        assert await partition.delete_records(Offset(1)) == 3
+        with pytest.raises(OffsetOutOfRange):
+            await partition.delete_records(Offset(6))
+        with pytest.raises(OffsetOutOfRange):
+            partition.read(2, bytes_max=100)
+        machine.disk.kill()
+
+        reopened = machine.partition()
+        assert reopened.start_offset == 3
+        assert values(reopened) == [b"3", b"4"]
+
+    run(scene())
