@@ -9,6 +9,8 @@ import asyncio
 import logging
 import uuid
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -41,11 +43,13 @@ from penstock.cluster.partition import Partition
 from penstock.cluster.placement import choose_replicas
 from penstock.cluster.replicated_log import ReplicaIdentity, ReplicatedLog
 from penstock.cluster.topic_settings import TopicSettings, resolve_settings
+from penstock.cluster.upkeep import Upkeep
 from penstock.cluster.workplace import Workplace
 from penstock.config import Address, NodeOptions, read_peers
 from penstock.errors import (
     NotLeader,
     PenstockError,
+    StorageFailed,
     TopicNotFound,
     Unavailable,
 )
@@ -82,7 +86,7 @@ class _Outcome(msgspec.Struct, frozen=True):
 
 
 class Cluster:
-    """Opens, finds and closes the replicas of this node, and carries out changes of the metadata."""
+    """Opens, finds and closes this node's replicas, and carries out changes of the metadata."""
 
     def __init__(
         self,
@@ -100,9 +104,7 @@ class Cluster:
         self.metadata = ClusterMetadata()
         self.leaders = LeaderTable()
         self.links = Links(self.member.node, self)
-        self._raft_settings = RaftSettings(
-            election_ticks=options.election_ticks, heartbeat_ticks=2
-        )
+        self._raft_settings = RaftSettings(election_ticks=options.election_ticks, heartbeat_ticks=2)
         self._metadata_log: ReplicatedLog | None = None
         self._replicas: dict[int, ReplicatedLog] = {}
         self._partitions: dict[TopicPartition, Partition] = {}
@@ -114,8 +116,10 @@ class Cluster:
         self._work = asyncio.Event()
         self._reconciled_version = -1
         self._changed = asyncio.Condition()
-        self._self_description: Node | None = None
+        self.peer_port = 0
         self._tasks: list[asyncio.Task[None]] = []
+        self._notices: set[asyncio.Future[None]] = set()
+        self.upkeep = Upkeep()
         self.on_shard_leadership: Callable[[int, ReplicatedLog], None] = lambda *_: None
 
     # Starting.
@@ -134,22 +138,40 @@ class Cluster:
         if self._formation.founding is not None:
             await self._open_metadata()
 
-    async def register(self, description: Node) -> None:
-        """Make this node known to all others; returns when the cluster has taken note."""
-        self._self_description = description
-        await self._wait_for_metadata()
-        if self.metadata.nodes.get(self.member.node) != description:
-            await self.change(RegisterNode(description))
-        while not self.metadata.shards or len(self._replicas) < self._replicas_wanted():
-            await self._wait_for_change()
-
-    async def _wait_for_metadata(self) -> None:
+    async def register(self, *, kafka: Address, http_port: int) -> None:
+        """Make this node known to all others; returns when it can serve what it leads."""
         while self._metadata_log is None:
             await self._wait_for_change()
+        own = self._peers.get(self.member.node)
+        description = Node(
+            self.member.node,
+            self.member.incarnation,
+            own.host if own else self._options.host,
+            self.peer_port,
+            kafka.host,
+            kafka.port,
+            http_port,
+        )
+        while self.metadata.nodes.get(self.member.node) != description:
+            with suppress(Unavailable):
+                await self.change(RegisterNode(description))
+        while not self._is_settled():
+            await self._wait_for_change()
+
+    def _is_settled(self) -> bool:
+        """True when all replicas of this node are open, and those without peers are served."""
+        if not self.metadata.shards or self._reconciled_version < self.metadata.version:
+            return False
+        return all(
+            log.is_serving or log.failure is not None or len(log.raft.membership.voters) > 1
+            for log in self._replicas.values()
+        )
 
     async def _wait_for_change(self) -> None:
-        async with self._changed:
-            await asyncio.wait_for(self._changed.wait(), timeout=None)
+        """Wait for anything to happen; a second is enough where nobody tells."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(1), self._changed:
+                await self._changed.wait()
 
     def _load_founding(self) -> None:
         path = self._options.data_dir / _FOUNDING_FILE
@@ -192,9 +214,7 @@ class Cluster:
             log.campaign()
         await self._notify()
 
-    def _open_log(
-        self, name: str, group: int, directory: Path, machine: Machine
-    ) -> ReplicatedLog:
+    def _open_log(self, name: str, group: int, directory: Path, machine: Machine) -> ReplicatedLog:
         return ReplicatedLog(
             ReplicaIdentity(name, group, self.member),
             directory,
@@ -204,6 +224,12 @@ class Cluster:
             transport=self.links,
             raft_settings=self._raft_settings,
         )
+
+    def _tell(self) -> None:
+        """Wake those who wait for a change, from code that cannot wait."""
+        task = asyncio.ensure_future(self._notify())
+        self._notices.add(task)
+        task.add_done_callback(self._notices.discard)
 
     async def _notify(self) -> None:
         async with self._changed:
@@ -230,12 +256,14 @@ class Cluster:
     def connected(self, node: NodeId) -> None:
         """Tell a peer what this node leads."""
         self.links.announce(self.leaders.led_by(self.member.node), to=node)
+        self.leaders.version += 1
 
     def disconnected(self, node: NodeId) -> None:
         """A link broke: what was under way may be lost."""
         for log in self._replicas.values():
             log.unreachable(node)
         self.leaders.lost(node)
+        self.leaders.version += 1
 
     def received(self, group: int, message: Message) -> None:
         """Hand a message to its replica; for one that is not open here it is lost."""
@@ -274,6 +302,7 @@ class Cluster:
         if log.leader == self.member.node:
             self.links.announce([leader])
         self._work.set()
+        self._tell()
 
     def _metadata_leadership(self, log: ReplicatedLog) -> None:
         self._leadership(log)
@@ -459,9 +488,7 @@ class Cluster:
             self._work.clear()
             version = self.metadata.version
             for node in self.metadata.nodes.values():
-                self.links.know(
-                    NodeId(node.node_id), Address(node.peer_host, node.peer_port)
-                )
+                self.links.know(NodeId(node.node_id), Address(node.peer_host, node.peer_port))
             await self._close_unwanted()
             await self._open_wanted()
             self._reconciled_version = version
@@ -470,12 +497,6 @@ class Cluster:
 
     def _discard_leftovers(self) -> None:
         self._directories.empty_deleted()
-
-    def _replicas_wanted(self) -> int:
-        mine = sum(self._is_mine(shard) for shard in self.metadata.shards)
-        for topic in self.metadata.topics.values():
-            mine += sum(self._is_mine(replicas) for replicas in topic.replicas)
-        return mine + 1 - len(self.failures)
 
     def _is_mine(self, replicas: Replicas) -> bool:
         return tuple(self.member) in replicas.members
@@ -487,24 +508,20 @@ class Cluster:
             for number, replicas in enumerate(topic.replicas)
             if self._is_mine(replicas)
         }
-        gone: dict[str, uuid.UUID] = {}
         for place, partition in list(self._partitions.items()):
             group = partition.log.identity.group
             if wanted.get(place) != group:
                 del self._partitions[place]
                 self._replicas.pop(group, None)
-                await partition.log.close()
+                await self._close_log(partition.log)
         for place in [place for place in self.failures if place not in wanted]:
             del self.failures[place]
         for name in [name for name in self._settings if name not in self.metadata.topics]:
             del self._settings[name]
         await self._in_thread(
-            lambda: self._directories.discard_leftovers(
-                self._is_current, self.metadata.was_deleted
-            )
+            lambda: self._directories.discard_leftovers(self._is_current, self.metadata.was_deleted)
         )
         await self._in_thread(self._directories.empty_deleted)
-        del gone
 
     def _is_current(self, topic_id: uuid.UUID) -> bool:
         return any(topic.topic_id == topic_id for topic in self.metadata.topics.values())
@@ -515,7 +532,7 @@ class Cluster:
                 await self._open_shard(number, shard)
         for topic in list(self.metadata.topics.values()):
             self._settings[topic.name] = resolve_settings(topic.settings, self._options)
-            opened = await self._in_thread(lambda topic=topic: self._open_partitions(topic))
+            opened = await self._in_thread(partial(self._open_partitions, topic))
             for place, found in opened:
                 self._install(place, found)
             self._follow_settings(topic)
@@ -552,9 +569,7 @@ class Cluster:
                 Member(NodeId(node), Incarnation(incarnation))
                 for node, incarnation in replicas.founders
             ]
-            ReplicatedLog.found(
-                self._workplace, directory, Membership.of(founders), machine
-            )
+            ReplicatedLog.found(self._workplace, directory, Membership.of(founders), machine)
 
     def _begin(self, log: ReplicatedLog, replicas: Replicas) -> None:
         """Elect the intended leader of a new group at once; others wait for their timeout."""
@@ -573,10 +588,17 @@ class Cluster:
             place = TopicPartition(topic.name, number)
             is_open = place in self._partitions or place in self.failures
             if self._is_mine(replicas) and not is_open:
-                if not opened:
-                    self._directories.claim_topic(topic.name, topic.topic_id)
-                opened.append((place, self._open_partition(place, replicas, settings)))
+                opened.append((place, self._claim_and_open(topic, place, replicas, settings)))
         return opened
+
+    def _claim_and_open(
+        self, topic: Topic, place: TopicPartition, replicas: Replicas, settings: LogSettings
+    ) -> Partition | PenstockError:
+        try:
+            self._directories.claim_topic(topic.name, topic.topic_id)
+        except (OSError, PenstockError) as error:
+            return _cannot_open(place, error)
+        return self._open_partition(place, replicas, settings)
 
     def _open_partition(
         self, place: TopicPartition, replicas: Replicas, settings: LogSettings
@@ -594,10 +616,8 @@ class Cluster:
                 transport=self.links,
                 raft_settings=self._raft_settings,
             )
-        except PenstockError as failure:
-            # One damaged partition must not keep the others from being served.
-            logger.error("partition is damaged", extra={"log": str(place), "reason": str(failure)})
-            return failure
+        except (OSError, PenstockError) as error:
+            return _cannot_open(place, error)
         cut_bytes = partition.log.log.cut_bytes
         if cut_bytes:
             logger.warning("torn tail cut", extra={"log": str(place), "bytes": cut_bytes})
@@ -618,9 +638,25 @@ class Cluster:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        await asyncio.gather(*(partition.log.close() for partition in self.partitions))
+        await asyncio.gather(*(self._close_log(partition.log) for partition in self.partitions))
         for log in self._shards.values():
-            await log.close()
+            await self._close_log(log)
         if self._metadata_log is not None:
-            await self._metadata_log.close()
+            await self._close_log(self._metadata_log)
         await self.links.close()
+
+    async def _close_log(self, log: ReplicatedLog) -> None:
+        await self.upkeep.end(log)
+        try:
+            await log.close()
+        except (OSError, PenstockError) as failure:
+            # What was acknowledged is on disk already; the next start has to read more of it.
+            logger.warning("log closed badly", extra={"log": log.name, "reason": str(failure)})
+
+
+def _cannot_open(place: TopicPartition, error: OSError | PenstockError) -> PenstockError:
+    """Report a partition that cannot be opened; it must not keep the others from being served."""
+    logger.error("partition is damaged", extra={"log": str(place), "reason": str(error)})
+    if isinstance(error, PenstockError):
+        return error
+    return StorageFailed(f"{place} cannot be opened: {error}")

@@ -12,8 +12,9 @@ from functools import partial
 from typing import TypeVar
 
 from penstock.cluster.cluster import Cluster
-from penstock.cluster.replicated_log import ReplicatedLog, Workplace
+from penstock.cluster.replicated_log import ReplicatedLog
 from penstock.cluster.upkeep import undisturbed
+from penstock.cluster.workplace import Workplace
 from penstock.config import NodeOptions
 from penstock.errors import Corruption, DiskFull, PenstockError, StorageFailed, Unavailable
 from penstock.log import (

@@ -20,7 +20,7 @@ import asyncio
 import itertools
 import logging
 import struct
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Iterable, Sequence
 from contextlib import suppress
 from enum import IntEnum
 from typing import Protocol
@@ -161,9 +161,7 @@ class Links:
 
     async def listen(self, host: str, port: int) -> int:
         """Accept peers; return the port."""
-        self._server = await asyncio.start_server(
-            self._accept, host, port, limit=_READ_LIMIT_BYTES
-        )
+        self._server = await asyncio.start_server(self._accept, host, port, limit=_READ_LIMIT_BYTES)
         bound: int = self._server.sockets[0].getsockname()[1]
         return bound
 
@@ -343,9 +341,7 @@ class Links:
         elif kind == _Kind.RESPONSE:
             self._take_response(link, body)
         elif kind == _Kind.LEADERS:
-            self._owner.leaders_announced(
-                [Leader(*row) for row in _LEADER.iter_unpack(body)]
-            )
+            self._owner.leaders_announced([Leader(*row) for row in _LEADER.iter_unpack(body)])
         else:
             raise InvalidRequest(f"node {link.node} sent a frame of unknown kind {kind}")
 

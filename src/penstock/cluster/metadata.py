@@ -265,6 +265,10 @@ class ClusterMetadata:
                 return first
 
     def _create(self, command: CreateTopic) -> Topic:
+        known = self._topics.get(command.name)
+        if known is not None and known.topic_id == command.topic_id:
+            # The same command again: its proposer had not heard that it was committed.
+            return known
         check_new_topic(command.name, len(command.placement), command.settings, self._topics)
         replicas = self._new_replicas(command.placement)
         topic = Topic(command.name, command.topic_id, replicas, command.settings)
@@ -287,9 +291,7 @@ class ClusterMetadata:
         added = self._new_replicas(command.placement[: command.partitions - topic.partitions])
         return self._store(msgspec.structs.replace(topic, replicas=(*topic.replicas, *added)))
 
-    def _new_replicas(
-        self, placement: list[tuple[tuple[int, int], ...]]
-    ) -> tuple[Replicas, ...]:
+    def _new_replicas(self, placement: list[tuple[tuple[int, int], ...]]) -> tuple[Replicas, ...]:
         first = self._next_group
         self._next_group += len(placement)
         return tuple(
@@ -358,9 +360,7 @@ class ClusterMetadata:
         self.version = index
 
 
-def _with_members(
-    replicas: Replicas, group: int, members: tuple[tuple[int, int], ...]
-) -> Replicas:
+def _with_members(replicas: Replicas, group: int, members: tuple[tuple[int, int], ...]) -> Replicas:
     if replicas.group != group:
         return replicas
     return Replicas(group, replicas.founders, members)
@@ -385,11 +385,16 @@ def check_new_topic(
             raise InvalidTopicName(
                 f"topic name {name!r} differs from {other!r} only in '.' and '_'"
             )
+    check_partition_count(partitions)
+    check_settings(settings)
+
+
+def check_partition_count(partitions: int) -> None:
+    """Raise `InvalidPartitionCount` when a topic cannot have that many."""
     if not 1 <= partitions <= PARTITIONS_MAX:
         raise InvalidPartitionCount(
             f"a topic has between 1 and {PARTITIONS_MAX} partitions, not {partitions}"
         )
-    check_settings(settings)
 
 
 def check_growth(topic: Topic, partitions: int) -> None:

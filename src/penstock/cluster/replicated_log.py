@@ -106,7 +106,7 @@ class ReplicaIdentity:
 class _Proposal:
     """What somebody wants to append, and where it went once it is an entry."""
 
-    __slots__ = ("batch", "index", "offset", "payload", "waits_for_commit", "waiter")
+    __slots__ = ("batch", "index", "offset", "payload", "waiter", "waits_for_commit")
 
     def __init__(
         self,
@@ -299,9 +299,7 @@ class ReplicatedLog:
 
     def propose_state(self, payload: bytes) -> asyncio.Future[Any]:
         """Append a state entry; the future gives what the machine answers once it is committed."""
-        return self._propose(
-            self._states, self._new_proposal(None, payload, waits_for_commit=True)
-        )
+        return self._propose(self._states, self._new_proposal(None, payload, waits_for_commit=True))
 
     @property
     def is_idle(self) -> bool:

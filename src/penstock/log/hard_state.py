@@ -1,6 +1,6 @@
 """Term and vote of a replica, which must survive a crash before any message reveals them.
 
-The file holds two slots that are written in turn, each with a sequence number and a checksum. Unlike
+The file holds two slots written in turn, each with a sequence number and a checksum. Unlike
 a checkpoint, a slot is synced before `save` returns: a replica that forgot a vote could vote twice.
 A torn slot leaves the one before, and then `save` had not returned.
 """
@@ -53,9 +53,7 @@ class HardStateFile:
         sequence = self._newest.sequence + 1
         saved = SavedHardState(sequence, term, _NOBODY if vote is None else vote, commit)
         packed = _SLOT.pack(*saved)
-        self._file.write_at(
-            (sequence % 2) * _SLOT_BYTES, [packed + _CRC.pack(crc32c(packed))]
-        )
+        self._file.write_at((sequence % 2) * _SLOT_BYTES, [packed + _CRC.pack(crc32c(packed))])
         sync_file(self._file)
         self._newest = saved
 

@@ -125,9 +125,7 @@ class PartitionLog:
     @property
     def next_offset(self) -> Offset:
         """The offset that the next record gets."""
-        return Offset(
-            self.segments[-1].table.next_offset if self.segments else self._origin.offset
-        )
+        return Offset(self.segments[-1].table.next_offset if self.segments else self._origin.offset)
 
     @property
     def last_term(self) -> Term:

@@ -100,7 +100,7 @@ class Connection(asyncio.BufferedProtocol):
         if api is None:
             raise _unknown_api(header.api_key)
         client = Client(header.client_id or "", self._peer)
-        context = Context(self._server.broker, self._server.listener, client)
+        context = Context(self._server.broker, client)
         request = Request(header, frame, context)
         is_known = api.version_min <= header.version <= api.version_max
         # ApiVersions itself answers a version that it does not know.
