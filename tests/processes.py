@@ -71,6 +71,7 @@ class NodeProcess:
                 "--data-dir", str(self.data_dir),
                 "--kafka-port", str(self.kafka_port),
                 "--http-port", str(self.http_port),
+                "--peer-port", "0",
                 "--log-format", "json",
                 *self.flags,
             ],

@@ -7,7 +7,6 @@ import random
 import resource
 import signal
 import socket
-import sys
 from concurrent.futures import ThreadPoolExecutor
 
 import uvloop
@@ -25,16 +24,11 @@ from penstock.protocols.kafka import KafkaServer
 logger = logging.getLogger(__name__)
 
 
-def run(options: NodeOptions) -> int:
-    """Run a node until SIGTERM or SIGINT; return the exit code of the process."""
+def run(options: NodeOptions) -> None:
+    """Run a node until SIGTERM or SIGINT; raises why it cannot start."""
     configure_logs(level=options.log_level, style=options.log_format)
     _raise_file_limit()
-    try:
-        uvloop.run(_serve(options))
-    except PenstockError as error:
-        print(f"penstock: {error}", file=sys.stderr)
-        return 1
-    return 0
+    uvloop.run(_serve(options))
 
 
 async def _serve(options: NodeOptions) -> None:

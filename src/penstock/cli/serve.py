@@ -39,7 +39,7 @@ def _serve_command() -> Callable[..., None]:
         # would triple the time that each of those takes.
         from penstock.node import run
 
-        raise typer.Exit(run(options))
+        run(options)
 
     annotations: dict[str, Any] = {"config": CONFIG}
     annotations |= {name: _flag(option) for name, option in OPTIONS.items()}

@@ -107,6 +107,7 @@ class Cluster:
         self._raft_settings = RaftSettings(election_ticks=options.election_ticks, heartbeat_ticks=2)
         self._metadata_log: ReplicatedLog | None = None
         self._replicas: dict[int, ReplicatedLog] = {}
+        self._directories.claim_group_shards(options.group_shards)
         self._partitions: dict[TopicPartition, Partition] = {}
         self._shards: dict[int, ReplicatedLog] = {}
         self._settings: dict[str, TopicSettings] = {}

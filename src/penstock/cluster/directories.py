@@ -2,6 +2,7 @@
 
 LOCK                          held by the running process
 metadata/                     the cluster's metadata log
+groups/shards                 how many shards there are
 groups/<shard>/               consumer groups and their offsets
 topics/<topic>/id             the topic's id, so that leftovers of an older topic are noticed
 topics/<topic>/<partition>/   the partition's log
@@ -16,12 +17,13 @@ import uuid
 from collections.abc import Callable
 from pathlib import Path
 
-from penstock.errors import Corruption, DataDirectoryInUse
+from penstock.errors import Corruption, DataDirectoryInUse, InvalidConfiguration
 from penstock.log import Disk
 
 logger = logging.getLogger(__name__)
 
 _ID_FILE = "id"
+_SHARDS_FILE = "shards"
 
 
 class DirectoryLock:
@@ -83,8 +85,7 @@ class Directories:
         """Make the topic's directory its own; leftovers of an older topic are moved away.
 
         A crash before the id is durable leaves a directory without records, because partitions
-        are opened only after this returns. The id is written beside and renamed, so that no crash
-        leaves half of it.
+        are opened only after this returns.
         """
         directory = self._topics / name
         found = self._id_in(directory)
@@ -92,14 +93,7 @@ class Directories:
             return
         if found is not None:
             self.discard_topic(name, found)
-        self._disk.make_directory(directory)
-        temporary = directory / f"{_ID_FILE}.tmp"
-        file = self._disk.create(temporary)
-        file.write_at(0, [str(topic_id).encode()])
-        file.sync()
-        file.close()
-        self._disk.rename(temporary, directory / _ID_FILE)
-        self._disk.sync_directory(directory)
+        self._write(directory / _ID_FILE, str(topic_id))
 
     def discard_topic(self, name: str, topic_id: uuid.UUID) -> None:
         """Take a topic's files out of sight in one step; `empty_deleted` removes them."""
@@ -132,6 +126,36 @@ class Directories:
         """Remove the files of deleted topics."""
         for name in self._disk.names(self._deleted):
             self._disk.remove_tree(self._deleted / name)
+
+    def claim_group_shards(self, count: int) -> None:
+        """Keep the number of shards with the data, and refuse any other from then on.
+
+        A group's shard follows from its name and this number: under another one, groups would look
+        for their offsets where they never were. The number is durable before the first shard is.
+        """
+        path = self._data_dir / "groups" / _SHARDS_FILE
+        if not self._disk.exists(path):
+            self._write(path, str(count))
+            return
+        text = self._disk.open(path).read_at(0, 64).decode(errors="replace")
+        if not (text.isascii() and text.isdecimal()):
+            raise Corruption(f"{path} should hold the number of shards, it holds {text!r}")
+        if int(text) != count:
+            raise InvalidConfiguration(
+                f"group_shards: is {count}, but {self._data_dir} was made with {text};"
+                " the number cannot change"
+            )
+
+    def _write(self, path: Path, text: str) -> None:
+        """Put a small file in place durably; it is renamed, so that no crash leaves half of it."""
+        self._disk.make_directory(path.parent)
+        temporary = path.with_name(f"{path.name}.tmp")
+        file = self._disk.create(temporary)
+        file.write_at(0, [text.encode()])
+        file.sync()
+        file.close()
+        self._disk.rename(temporary, path)
+        self._disk.sync_directory(path.parent)
 
     def _id_in(self, directory: Path) -> uuid.UUID | None:
         path = directory / _ID_FILE

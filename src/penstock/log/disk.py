@@ -90,20 +90,21 @@ class LocalFile:
 
     def write_at(self, position: int, buffers: Sequence[Buffer]) -> None:
         """Write all buffers back to back."""
-        for first in range(0, len(buffers), _BUFFERS_MAX):
-            chunk = buffers[first : first + _BUFFERS_MAX]
-            total = sum(map(len, chunk))
-            written = os.pwritev(self._fd, chunk, position)
-            position += written
-            if written < total:
-                position = self._write_rest(position, b"".join(chunk)[written:])
+        if len(buffers) > _BUFFERS_MAX:
+            for first in range(0, len(buffers), _BUFFERS_MAX):
+                chunk = buffers[first : first + _BUFFERS_MAX]
+                self.write_at(position, chunk)
+                position += sum(map(len, chunk))
+            return
+        written = os.pwritev(self._fd, buffers, position)
+        if written < sum(map(len, buffers)):
+            self._write_rest(position + written, b"".join(buffers)[written:])
 
-    def _write_rest(self, position: int, rest: bytes) -> int:
+    def _write_rest(self, position: int, rest: bytes) -> None:
         while rest:
             written = os.pwrite(self._fd, rest, position)
             position += written
             rest = rest[written:]
-        return position
 
     def read_at(self, position: int, size_bytes: int) -> bytes:
         """Read up to `size_bytes`."""

@@ -82,7 +82,7 @@ def _record_lines(batch: memoryview) -> Iterator[Line]:
                 "timestamp": record.timestamp,
                 "key": _text(record.key),
                 "value": _text(record.value),
-                "headers": {name: _text(content) for name, content in record.headers},
+                "headers": [[name, _text(content)] for name, content in record.headers],
             }
     except PenstockError as error:
         yield {"type": "damage", "reason": str(error)}

@@ -156,12 +156,14 @@ class IndexTable:
     a Python object per row.
     """
 
-    __slots__ = ("_rows", "count", "header")
+    __slots__ = ("_last", "_rows", "count", "header")
 
     def __init__(self, header: IndexHeader, rows: Buffer, count: int) -> None:
         self.header = header
         self.count = count
         self._rows = rows
+        # The last row as it was last asked for, which happens several times per append.
+        self._last: Row | None = None
 
     @classmethod
     def empty(cls, header: IndexHeader) -> "IndexTable":
@@ -184,12 +186,14 @@ class IndexTable:
         assert isinstance(self._rows, bytearray), "a sealed segment has all its rows"
         self._rows += row
         self.count += 1
+        self._last = None
 
     def truncate(self, count: int) -> None:
         """Keep the first `count` rows."""
         assert isinstance(self._rows, bytearray), "a sealed segment keeps its rows"
         del self._rows[count * ROW_BYTES :]
         self.count = count
+        self._last = None
 
     def row(self, number: int) -> Row:
         """Return row `number`."""
@@ -201,7 +205,9 @@ class IndexTable:
 
     def last(self) -> Row | None:
         """Return the last row, or None when there is none."""
-        return self.row(self.count - 1) if self.count else None
+        if self._last is None and self.count:
+            self._last = self.row(self.count - 1)
+        return self._last
 
     @property
     def next_index(self) -> int:

@@ -173,11 +173,12 @@ def _recover_last(
     )
     if not is_clean:
         del rows
+        # What a killed process wrote or cut may sit in the page cache only, so the order matters. A
+        # record that came back after a state entry before it was cut would take its index. And what
+        # is found counts as durable from now on; the derived rows say so and go last.
         log.truncate(segment.log_bytes)
-        state.truncate(segment.state_bytes)
-        # What a killed process wrote may sit in the page cache only. It counts as durable from now
-        # on, and the derived rows say so: they must not reach the disk before it.
         log.sync()
+        state.truncate(segment.state_bytes)
         state.sync()
         derived = b"".join(table.row(number).pack() for number in range(trusted, table.count))
         index.write_at(HEADER_BYTES + trusted * ROW_BYTES, [derived])

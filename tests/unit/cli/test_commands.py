@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 import types
+from collections.abc import Callable
 
 import pytest
 from typer.testing import CliRunner, Result
@@ -12,7 +13,13 @@ from penstock import __version__
 from penstock.cli.exits import exit_code
 from penstock.cli.main import app
 from penstock.config import OPTIONS, NodeOptions
-from penstock.errors import InvalidConfiguration, PenstockError, TimedOut, TopicExists
+from penstock.errors import (
+    DataDirectoryInUse,
+    InvalidConfiguration,
+    PenstockError,
+    TimedOut,
+    TopicExists,
+)
 
 # Nothing listens on port 1 of this machine, and the commands below must fail before they notice.
 NOWHERE = {"PENSTOCK_BOOTSTRAP": "127.0.0.1:1", "COLUMNS": "200", "NO_COLOR": "1"}
@@ -133,22 +140,35 @@ def test_serve_reports_every_mistake_at_once_and_starts_nothing() -> None:
     assert "variable PENSTOCK_HTTP_PORT: http_port is 'y', not a whole number" in result.stderr
 
 
-def test_serve_hands_all_options_to_the_node_and_returns_its_code(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    started: list[NodeOptions] = []
-
-    def fake_run(options: NodeOptions) -> int:
-        started.append(options)
-        return 7
-
+def put_node_in_place(monkeypatch: pytest.MonkeyPatch, run: Callable[[NodeOptions], None]) -> None:
     node = types.ModuleType("penstock.node")
-    node.__dict__["run"] = fake_run
+    node.__dict__["run"] = run
     monkeypatch.setitem(sys.modules, "penstock.node", node)
+
+
+def test_serve_hands_all_options_to_the_node(monkeypatch: pytest.MonkeyPatch) -> None:
+    started: list[NodeOptions] = []
+    put_node_in_place(monkeypatch, started.append)
+
     result = run("serve", "--kafka-port", "0", environ={"PENSTOCK_SEGMENT_BYTES": "1MiB"})
 
-    assert result.exit_code == 7
+    assert result.exit_code == 0
     assert started == [NodeOptions(kafka_port=0, segment_bytes=2**20)]
+
+
+def test_a_node_that_cannot_start_tells_why_like_any_other_command(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def refuse(_options: NodeOptions) -> None:
+        raise DataDirectoryInUse("data is in use")
+
+    put_node_in_place(monkeypatch, refuse)
+
+    told, as_json = run("serve"), run("--json", "serve")
+
+    assert (told.exit_code, as_json.exit_code) == (1, 1)
+    assert told.stderr.startswith("penstock: data is in use\nStop the other node")
+    assert json.loads(as_json.stderr)["error"]["type"] == "DataDirectoryInUse"
 
 
 @pytest.mark.parametrize(

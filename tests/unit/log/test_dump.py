@@ -25,8 +25,9 @@ INDEX = f"{0:020}.index"
 @pytest.fixture
 def directory(tmp_path: Path) -> Path:
     log = PartitionLog(LocalDisk(), tmp_path, LogSettings())
+    headers = (("trace", b"1"), ("trace", None))
     batch = batch_of_records(
-        Record(0, 500, b"key", b"value", (("trace", b"1"),)), Record(1, 400, None, b"\xff"), codec=4
+        Record(0, 500, b"key", b"value", headers), Record(1, 400, None, b"\xff"), codec=4
     )
     log.append_records(batch, term=Term(3), now_ms=77)
     flush(log)
@@ -60,7 +61,7 @@ def test_records_are_shown_with_their_batch(directory: Path) -> None:
         "timestamp": 500,
         "key": "key",
         "value": "value",
-        "headers": {"trace": "1"},
+        "headers": [["trace", "1"], ["trace", None]],
     }
     assert (second["key"], second["value"]) == (None, "\\xff")
 

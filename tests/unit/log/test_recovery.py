@@ -265,6 +265,30 @@ def test_what_a_killed_process_wrote_is_durable_after_the_next_start() -> None:
     _after_power_cut(disk, lambda found: values(found) == [b"a", b"b"])
 
 
+def test_a_cut_that_a_killed_process_began_is_finished_without_renumbering() -> None:
+    for step in range(9):
+        for seed in range(30):
+            disk, log = new_log()
+            append_state(log, b"one")
+            append(log, b"a")
+            append_state(log, b"two")
+            append(log, b"b")
+            told = contents(log)
+            # The rows are cut durably, the records only in the page cache.
+            disk.stop_before(5)
+            with pytest.raises(MachineStopped):
+                log.truncate(0)
+            assert disk.content(LOG) == b""
+            disk.kill()
+            disk.stop_before(step)
+            with pytest.raises(MachineStopped):
+                open_log(disk)
+            disk.crash(Random(seed), "subset")
+
+            found = contents(open_log(disk))
+            assert found == told[: len(found)]
+
+
 def test_the_last_term_and_offset_survive_the_removal_of_all_older_segments() -> None:
     disk, log = new_log(segment_ms=10)
     append(log, b"a", term=7)

@@ -11,7 +11,7 @@ from penstock.protocols.kafka.consumer_groups import consumer_group_apis
 from penstock.protocols.kafka.coordinator import find_coordinator_api
 from penstock.protocols.kafka.fetch import fetch_api
 from penstock.protocols.kafka.group_admin import group_admin_apis
-from penstock.protocols.kafka.group_offsets import group_offset_apis
+from penstock.protocols.kafka.group_offsets_by_id import group_offset_apis
 from penstock.protocols.kafka.list_offsets import list_offsets_api, offset_for_leader_epoch_api
 from penstock.protocols.kafka.metadata import metadata_api
 from penstock.protocols.kafka.produce import produce_api

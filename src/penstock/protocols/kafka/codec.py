@@ -14,9 +14,8 @@ import types
 import typing
 import uuid
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from kio.index import load_request_schema, load_response_schema
 from kio.serial import entity_reader, entity_writer
@@ -31,8 +30,7 @@ NO_THROTTLE = i32Timedelta.parse(dt.timedelta(0))
 Buffer = bytes | bytearray | memoryview
 
 
-@dataclass(frozen=True, slots=True)
-class RequestHeader:
+class RequestHeader(NamedTuple):
     """What stands before every request, and where the request itself begins."""
 
     api_key: int

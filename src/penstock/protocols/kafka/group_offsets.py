@@ -1,7 +1,7 @@
 """OffsetCommit, OffsetFetch and OffsetDelete: the positions that groups keep.
 
 OffsetFetch carries one group up to version 7 and several from version 8 on; handlers see the newer
-form only.
+form only. Versions that know topics by their ids are in `group_offsets_by_id`.
 """
 
 from collections.abc import Callable, Iterable
@@ -48,15 +48,15 @@ _OLDER_COMMIT_ERRORS = {
 Refusals = dict[TopicPartition, PenstockError]
 
 
-def group_offset_apis() -> list[Api]:
-    """Return the three APIs."""
+def named_offset_apis() -> list[Api]:
+    """Return the three APIs in the versions that name topics."""
     return [
-        plain_api(8, "OffsetCommit", range(2, 10), _commit_offsets, downgrade=_older_commit),
+        plain_api(8, "OffsetCommit", range(2, 10), commit_offsets, downgrade=_older_commit),
         plain_api(
             9,
             "OffsetFetch",
             range(1, 10),
-            _fetch_offsets,
+            fetch_offsets,
             upgrade=_several_groups,
             downgrade=_older_fetch,
         ),
@@ -86,9 +86,10 @@ def _code(place: TopicPartition, refused: Refusals) -> ErrorCode:
 # Committing.
 
 
-async def _commit_offsets(
+async def commit_offsets(
     request: commit_in.OffsetCommitRequest, context: Context
 ) -> commit_out.OffsetCommitResponse:
+    """Store positions; what is wrong with one of them does not keep the others back."""
     places = [
         TopicPartition(topic.name, each.partition_index)
         for topic in request.topics
@@ -170,7 +171,7 @@ def _older_commit(response: commit_out.OffsetCommitResponse, version: int) -> An
 # Fetching.
 
 
-async def _fetch_offsets(
+async def fetch_offsets(
     request: fetch_in.OffsetFetchRequest, context: Context
 ) -> fetch_out.OffsetFetchResponse:
     """Answer committed positions. Without transactions all of them are stable."""

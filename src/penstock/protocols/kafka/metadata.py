@@ -89,7 +89,7 @@ def _upgrade(message: Any, version: int) -> wire_in.MetadataRequest:
 def _wanted(message: wire_in.MetadataRequest) -> tuple[str | uuid.UUID, ...] | None:
     if message.topics is None:
         return None
-    return tuple(topic.name or topic.topic_id or "" for topic in message.topics)
+    return tuple(topic.topic_id or topic.name or "" for topic in message.topics)
 
 
 async def _create_missing(message: wire_in.MetadataRequest, context: Context) -> None:
@@ -137,18 +137,18 @@ def _named_topic(
     except PenstockError as error:
         return wire.MetadataResponseTopic(
             error_code=error_code(error),
-            name=wanted.name,
+            name=None if wanted.topic_id else wanted.name,
             topic_id=wanted.topic_id,
             partitions=(),
         )
 
 
 def _find(wanted: wire_in.MetadataRequestTopic, context: Context) -> Topic:
-    metadata = context.broker.metadata
-    if wanted.name is not None:
-        return context.broker.topics.find(wanted.name)
+    # Clients that ask by id leave the name empty or null; a null id stands for none.
+    if wanted.topic_id is None:
+        return context.broker.topics.find(wanted.name or "")
     try:
-        return metadata.topic_by_id(wanted.topic_id or uuid.UUID(int=0))
+        return context.broker.metadata.topic_by_id(wanted.topic_id)
     except TopicNotFound as error:
         raise TopicIdMismatch(str(error)) from error
 

@@ -10,8 +10,7 @@ on disk on a majority of the replicas.
 
 import asyncio
 import struct
-from collections.abc import Iterator
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from penstock.broker import Broker, Publication
 from penstock.errors import InvalidRequest, PenstockError, TimedOut
@@ -37,16 +36,14 @@ _PARTITION_ANSWER = struct.Struct(">ihqq")
 _INT64 = struct.Struct(">q")
 
 
-@dataclass(frozen=True, slots=True)
-class PartitionData:
+class PartitionData(NamedTuple):
     """What a request brings for one partition."""
 
     place: TopicPartition
     records: memoryview
 
 
-@dataclass(frozen=True, slots=True)
-class ProduceRequest:
+class ProduceRequest(NamedTuple):
     """A decoded request; the records are views of its frame."""
 
     acks: int
@@ -54,8 +51,7 @@ class ProduceRequest:
     partitions: list[PartitionData]
 
 
-@dataclass(frozen=True, slots=True)
-class PartitionAnswer:
+class PartitionAnswer(NamedTuple):
     """What is answered for one partition."""
 
     place: TopicPartition
@@ -169,20 +165,16 @@ def decode_produce(frame: bytearray, position: int, version: int) -> ProduceRequ
     if transactional_id is not None:
         raise InvalidRequest("transactions are not supported by this node")
     acks, timeout_ms = reader.acks_and_timeout()
-    partitions = list(_partitions(reader))
-    reader.tags()
-    return ProduceRequest(acks, timeout_ms, partitions)
-
-
-def _partitions(reader: "_Reader") -> Iterator[PartitionData]:
+    partitions: list[PartitionData] = []
     for _ in range(reader.count()):
         topic = reader.text_or_none() or ""
         for _ in range(reader.count()):
-            partition = reader.int32()
-            records = reader.bytes()
+            place = TopicPartition(topic, reader.int32())
+            partitions.append(PartitionData(place, reader.bytes()))
             reader.tags()
-            yield PartitionData(TopicPartition(topic, partition), records)
         reader.tags()
+    reader.tags()
+    return ProduceRequest(acks, timeout_ms, partitions)
 
 
 class _Reader:
@@ -249,13 +241,13 @@ def encode_answers(answers: list[PartitionAnswer], version: int) -> bytes:
     for answer in answers:
         by_topic.setdefault(answer.place.topic, []).append(answer)
     tags = b"\0" if is_flexible else b""
-    out = bytearray(length_bytes(len(by_topic), is_flexible))
+    out = [length_bytes(len(by_topic), is_flexible)]
     for topic, partitions in by_topic.items():
-        out += text_bytes(topic, is_flexible) + length_bytes(len(partitions), is_flexible)
-        for answer in partitions:
-            out += _encode_answer(answer, version)
-        out += tags
-    return bytes(out + _INT32.pack(0) + tags)
+        out += text_bytes(topic, is_flexible), length_bytes(len(partitions), is_flexible)
+        out += [_encode_answer(answer, version) for answer in partitions]
+        out.append(tags)
+    out += _INT32.pack(0), tags
+    return b"".join(out)
 
 
 def _encode_answer(answer: PartitionAnswer, version: int) -> bytes:

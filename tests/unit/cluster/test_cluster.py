@@ -1,0 +1,225 @@
+"""Topics over crashes at every step, beside each other, and with clients that go away."""
+
+import asyncio
+from contextlib import suppress
+from random import Random
+
+import pytest
+
+from penstock.cluster.cluster import Cluster
+from penstock.errors import PenstockError, StorageFailed, TopicExists, TopicNotFound
+from penstock.ids import TopicPartition
+from penstock.testing import MachineStopped
+from tests.unit.cluster.workplaces import DATA, PLACE, SimMachine, batch, run, settle, turn, values
+
+SECOND = TopicPartition("orders", 1)
+
+
+async def publish(cluster: Cluster, value: bytes, place: TopicPartition = PLACE) -> int:
+    return await cluster.partition(place).publish(batch(value))
+
+
+def test_topics_settings_and_growth_survive_a_crash() -> None:
+    async def scene() -> None:
+        machine = SimMachine()
+        cluster = machine.cluster()
+        await cluster.form()
+        topic = await cluster.create_topic("orders", 1, {"retention.ms": "5000"})
+        await cluster.create_topic("gone", 1, {})
+        await publish(cluster, b"kept")
+        await cluster.add_partitions(topic, 2)
+        await publish(cluster, b"second", SECOND)
+        await cluster.change_settings(topic, {"segment.bytes": "2048"}, ["retention.ms"])
+        await cluster.delete_topic(cluster.metadata.topic("gone"))
+        machine.disk.crash(Random(1))
+
+        again = machine.cluster()
+        assert again.metadata.cluster_id == cluster.metadata.cluster_id
+        assert list(again.metadata.topics) == ["orders"]
+        assert again.metadata.topic("orders").topic_id == topic.topic_id
+        assert again.settings("orders").log.segment_bytes == 2048
+        assert again.settings("orders").log.retention_ms == 604_800_000
+        assert values(again.partition(PLACE)) == [b"kept"]
+        assert values(again.partition(SECOND)) == [b"second"]
+
+    run(scene())
+
+
+async def _recreate(cluster: Cluster) -> None:
+    """Delete a topic with records and create it again, as far as the machine runs."""
+    with suppress(MachineStopped, PenstockError):
+        await settle(cluster.delete_topic(cluster.metadata.topic("orders")))
+        await settle(cluster.create_topic("orders", 1, {}))
+
+
+@pytest.mark.parametrize("way", ["crash", "kill"])
+def test_a_topic_that_is_created_again_shows_no_old_records_whenever_the_machine_stops(
+    way: str,
+) -> None:
+    async def scene(stop: int) -> bool:
+        machine = SimMachine()
+        cluster = machine.cluster()
+        old = await cluster.create_topic("orders", 1, {})
+        await publish(cluster, b"old")
+        before = machine.disk.operations
+        machine.disk.stop_before(stop)
+        await _recreate(cluster)
+        was_stopped = machine.disk.operations > before + stop
+        if way == "crash":
+            machine.disk.crash(Random(stop))
+        else:
+            machine.disk.kill()
+
+        again = machine.cluster()
+        assert again.failures == {}
+        topic = again.metadata.topics.get("orders")
+        if topic is None:
+            topic = await again.create_topic("orders", 1, {})
+        stored = values(again.partition(PLACE))
+        assert stored == ([b"old"] if topic.topic_id == old.topic_id else [])
+        assert await publish(again, b"new") == len(stored)
+        assert machine.disk.names(DATA / "deleted") == []
+        return was_stopped
+
+    stop = 0
+    with pytest.MonkeyPatch.context() as patch:
+        # A flush that the machine does not survive is reported by nobody, as in a real crash.
+        patch.setattr(asyncio.BaseEventLoop, "call_exception_handler", lambda *_: None)
+        while run(scene(stop)):
+            stop += 1
+    assert stop > 20
+
+
+def test_a_topic_is_deleted_and_created_again_while_others_ask_for_the_same() -> None:
+    async def scene() -> None:
+        machine = SimMachine()
+        cluster = machine.cluster()
+        old = await cluster.create_topic("orders", 2, {})
+        await publish(cluster, b"old")
+        machine.executor.hold()
+
+        deleting = asyncio.ensure_future(cluster.delete_topic(old))
+        creating = asyncio.ensure_future(cluster.create_topic("orders", 2, {}))
+        creating_too = asyncio.ensure_future(cluster.create_topic("orders", 3, {}))
+        while not creating_too.done():
+            if machine.executor.held:
+                machine.executor.run_next()
+            await asyncio.sleep(0)
+        machine.executor.release()
+
+        assert deleting.exception() is None
+        assert isinstance(creating_too.exception(), TopicExists)
+        assert creating.result().topic_id != old.topic_id
+        for place in (PLACE, SECOND):
+            assert values(cluster.partition(place)) == []
+            assert await publish(cluster, b"new", place) == 0
+
+    run(scene())
+
+
+def test_two_growths_at_once_open_each_partition_once() -> None:
+    async def scene() -> None:
+        cluster = SimMachine().cluster()
+        topic = await cluster.create_topic("orders", 1, {})
+
+        await asyncio.gather(cluster.add_partitions(topic, 2), cluster.add_partitions(topic, 4))
+        grown_first = cluster.partition(SECOND)
+        await publish(cluster, b"a", SECOND)
+
+        assert cluster.partition(SECOND) is grown_first
+        assert sorted(each.place.partition for each in cluster.partitions) == [0, 1, 2, 3]
+
+    run(scene())
+
+
+def test_a_topic_is_created_to_its_end_when_the_client_goes_away() -> None:
+    async def scene() -> None:
+        machine = SimMachine()
+        cluster = machine.cluster()
+        machine.executor.hold()
+        creating = asyncio.ensure_future(cluster.create_topic("orders", 1, {}))
+        await turn()
+
+        creating.cancel()
+        await turn()
+        machine.executor.release()
+        await turn()
+
+        assert await publish(cluster, b"a") == 0
+
+    run(scene())
+
+
+def test_a_topic_whose_files_cannot_be_made_is_reported_and_can_be_deleted() -> None:
+    async def scene() -> None:
+        machine = SimMachine()
+        cluster = machine.cluster()
+        await cluster.create_topic("fine", 1, {})
+        machine.disk.fail_sync(syncs=2)
+
+        await cluster.create_topic("orders", 1, {})
+        with pytest.raises(StorageFailed):
+            cluster.partition(PLACE)
+        await publish(cluster, b"a", TopicPartition("fine", 0))
+        await cluster.delete_topic(cluster.metadata.topic("orders"))
+        with pytest.raises(TopicNotFound):
+            cluster.partition(PLACE)
+        await cluster.create_topic("orders", 1, {})
+
+        assert await publish(cluster, b"a") == 0
+
+    run(scene())
+
+
+def test_a_damaged_partition_leaves_the_others_served() -> None:
+    async def scene() -> None:
+        machine = SimMachine()
+        cluster = machine.cluster()
+        await cluster.create_topic("orders", 2, {})
+        for place in (PLACE, SECOND):
+            for number in range(3):
+                await publish(cluster, b"%d" % number, place)
+        machine.disk.kill()
+        log = DATA / "topics" / "orders" / "0" / f"{0:020}.log"
+        machine.disk.put(log, machine.disk.content(log)[:-100])
+
+        again = machine.cluster()
+        assert list(again.failures) == [PLACE]
+        with pytest.raises(PenstockError):
+            again.partition(PLACE)
+        assert len(values(again.partition(SECOND))) == 3
+
+    run(scene())
+
+
+def test_no_producer_id_is_given_twice_over_many_crashes() -> None:
+    async def scene() -> None:
+        machine = SimMachine()
+        given: list[int] = []
+        for life in range(6):
+            cluster = machine.cluster()
+            given += await asyncio.gather(*(cluster.new_producer_id() for _ in range(700)))
+            if life % 2:
+                await cluster.close()
+            machine.disk.crash(Random(life))
+
+        assert len(set(given)) == len(given)
+
+    run(scene())
+
+
+def test_a_node_stops_also_when_its_disk_is_full() -> None:
+    async def scene() -> None:
+        machine = SimMachine()
+        cluster = machine.cluster()
+        await cluster.create_topic("orders", 1, {})
+        await publish(cluster, b"a")
+        machine.disk.capacity_bytes = 0
+
+        await cluster.close()
+
+        machine.disk.kill()
+        machine.disk.capacity_bytes = None
+        assert values(machine.cluster().partition(PLACE)) == [b"a"]
+
+    run(scene())
