@@ -195,6 +195,7 @@ class Cluster:
         disk.rename(temporary, directory / _FOUNDING_FILE)
         disk.sync_directory(directory)
         self._formation.adopt(cluster_id, founding)
+        self.links.greet_again()
         logger.info(
             "cluster founded",
             extra={"cluster": cluster_id, "nodes": [m.node for m in founding.voters]},

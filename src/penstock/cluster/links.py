@@ -2,7 +2,8 @@
 
 The node with the smaller number dials; both sides then use the same connection. A frame is a size
 (uint32), a kind (uint8) and a body. The first frame of each side is its hello: who it is, which
-cluster it belongs to, and the membership that the cluster was founded with. A peer that is not who
+cluster it belongs to, and the membership that the cluster was founded with; it is sent again when
+one of these changes. A peer that is not who
 it should be is turned away.
 
     RAFT                 group (uint64), then a message of consensus
@@ -221,6 +222,12 @@ class Links:
                 body = encode_heartbeat_responses(answer_rows)
                 self._links[node].send(_Kind.HEARTBEAT_RESPONSES, [body])
 
+    def greet_again(self) -> None:
+        """Tell all peers that this node has something new to say about itself."""
+        hello = msgspec.msgpack.encode(self._owner.hello())
+        for link in self._links.values():
+            link.send(_Kind.HELLO, [hello])
+
     def announce(self, leaders: Sequence[Leader], to: NodeId | None = None) -> None:
         """Tell one peer, or all, who leads."""
         body = b"".join(_LEADER.pack(each.group, each.term, each.node) for each in leaders)
@@ -340,6 +347,8 @@ class Links:
             self._spawn(self._answer(link, number, request_kind, request))
         elif kind == _Kind.RESPONSE:
             self._take_response(link, body)
+        elif kind == _Kind.HELLO:
+            self._owner.greeted(msgspec.msgpack.decode(body, type=Hello))
         elif kind == _Kind.LEADERS:
             self._owner.leaders_announced([Leader(*row) for row in _LEADER.iter_unpack(body)])
         else:

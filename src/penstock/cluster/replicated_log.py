@@ -590,17 +590,21 @@ class ReplicatedLog:
         )
         membership = self._membership
         snapshot = Snapshot(index, self.log.term_at(index - 1), _encode_state(state))
+        checkpoint = self.log.take_checkpoint()
+
+        def save() -> None:
+            if checkpoint is not None:
+                # Records that are not synced one by one must not end below their own snapshot.
+                checkpoint.run()
+            save_snapshot(self._workplace.disk, self.log.directory, snapshot)
+
         self.is_snapshotting = True
         try:
-            await self._workplace.loop.run_in_executor(
-                self._workplace.executor,
-                save_snapshot,
-                self._workplace.disk,
-                self.log.directory,
-                snapshot,
-            )
+            await self._workplace.loop.run_in_executor(self._workplace.executor, save)
         finally:
             self.is_snapshotting = False
+        if checkpoint is not None:
+            self.log.finish_checkpoint(checkpoint)
         self._snapshot = RaftSnapshot(EntryIndex(index - 1), snapshot.term, membership)
 
     # The end.
