@@ -10,6 +10,7 @@ from typing import Any
 
 _BLOCK_BYTES = 4096
 _SYNC_WINDOW_S = 0.7
+_TOUCH_BLOCK_BYTES = 1024 * 1024
 
 
 def disk_syncs_per_s(directory: Path, seconds: float = _SYNC_WINDOW_S) -> float:
@@ -28,6 +29,20 @@ def disk_syncs_per_s(directory: Path, seconds: float = _SYNC_WINDOW_S) -> float:
     os.close(fd)
     path.unlink()
     return rate
+
+
+def touch_memory(directory: Path, size_bytes: int) -> None:
+    """Fill the page cache and empty it again.
+
+    A virtual machine gets its memory when it first touches it, which makes the first write to a
+    page ten times as slow as the next; without this the host would be measured.
+    """
+    path = directory / "memory"
+    block = bytes(_TOUCH_BLOCK_BYTES)
+    with path.open("wb") as file:
+        for _ in range(size_bytes // len(block)):
+            file.write(block)
+    path.unlink()
 
 
 def machine_facts() -> dict[str, Any]:

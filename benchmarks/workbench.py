@@ -10,9 +10,12 @@ from pathlib import Path
 import psutil
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from benchmarks.machine import touch_memory
 from tests.processes import NodeProcess
 
 _CREATE_WAIT_S = 60
+# More than any question writes into the page cache.
+_TOUCHED_BYTES = 2 * 1024 * 1024 * 1024
 
 
 @dataclass(slots=True)
@@ -47,6 +50,7 @@ class Workbench:
     @contextmanager
     def node(self) -> Iterator[NodeProcess]:
         """Run an empty node."""
+        touch_memory(self.directory, _TOUCHED_BYTES)
         directory = self.directory / "node"
         directory.mkdir()
         with NodeProcess(directory) as node:

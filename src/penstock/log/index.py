@@ -228,6 +228,10 @@ class IndexTable:
 
     def number_of_offset(self, offset: int) -> int:
         """Return the row whose records begin last at or before `offset`, at least row 0."""
+        last = self.last()
+        if last is not None and offset >= last.first_offset:
+            # Readers that have caught up ask for nothing else.
+            return self.count - 1
         return max(
             0, bisect_right(range(self.count), offset, key=self._column(_FIRST_OFFSET_AT)) - 1
         )

@@ -112,10 +112,17 @@ def skip_tagged_fields(buffer: Buffer, position: int) -> int:
 
 def decode_request(frame: Buffer, header: RequestHeader) -> Any:
     """Return the request in the classes of its own version."""
-    schema: type[Any] = load_request_schema(header.api_key, header.version)
+    read = _request_reader(header.api_key, header.version)
     # The parser insists on read-only bytes; only Produce brings many, and it is read by hand.
-    request, _ = entity_reader(schema)(bytes(frame), header.body_position)
+    request, _ = read(bytes(frame), header.body_position)
     return request
+
+
+@cache
+def _request_reader(api_key: int, version: int) -> Callable[[bytes, int], tuple[Any, int]]:
+    # Finding a schema costs more than reading a request with it.
+    schema: type[Any] = load_request_schema(api_key, version)
+    return entity_reader(schema)
 
 
 def response_prefix(header: RequestHeader) -> bytes:

@@ -1,4 +1,4 @@
-"""Sending answers: bytes from memory, and ranges of files that never pass through Python.
+"""Sending answers: bytes from memory, and ranges of files, which pass through Python only if small.
 
 The outbox writes to a duplicate of the connection's socket, because the event loop's own transport
 cannot interleave its buffer with `sendfile`. Reading stays with the transport.
@@ -13,6 +13,10 @@ from collections.abc import Callable
 from penstock.broker import FileRange
 
 Part = bytes | FileRange
+
+# Up to here, reading a range and sending it in one piece costs less than three system calls, and
+# the client is woken once.
+_JOINED_BYTES_MAX = 16 * 1024
 
 
 class Outbox:
@@ -44,7 +48,11 @@ class Outbox:
     def send(self, parts: list[Part]) -> None:
         """Send parts in order, now as far as the socket takes them."""
         was_blocked = self.is_blocked
-        self._queue.extend(parts)
+        try:
+            self._queue.extend(_joined(parts))
+        except OSError as error:
+            self._lose(error)
+            return
         if not was_blocked:
             self._push()
 
@@ -58,8 +66,7 @@ class Outbox:
             self._wait_until_writable()
             return
         except OSError as error:
-            self.close()
-            self._on_lost(error)
+            self._lose(error)
             return
         if self._is_waiting:
             self._is_waiting = False
@@ -91,6 +98,10 @@ class Outbox:
         self._sent_bytes = 0
         return True
 
+    def _lose(self, error: OSError) -> None:
+        self.close()
+        self._on_lost(error)
+
     def _wait_until_writable(self) -> None:
         if not self._is_waiting:
             self._is_waiting = True
@@ -105,3 +116,18 @@ class Outbox:
             self._is_waiting = False
             self._loop.remove_writer(self._socket.fileno())
         self._socket.close()
+
+
+def _joined(parts: list[Part]) -> list[Part]:
+    """Return the parts as one when they are small."""
+    size_bytes = sum(map(_size_of, parts))
+    if len(parts) == 1 or size_bytes > _JOINED_BYTES_MAX:
+        return parts
+    joined = b"".join(part.read() if isinstance(part, FileRange) else part for part in parts)
+    if len(joined) < size_bytes:
+        raise OSError(f"a file ends {size_bytes - len(joined)} bytes too early")
+    return [joined]
+
+
+def _size_of(part: Part) -> int:
+    return part.size_bytes if isinstance(part, FileRange) else len(part)

@@ -1,0 +1,59 @@
+"""What users may import. A change here shows in review, and belongs into the changelog."""
+
+import importlib
+from types import ModuleType
+
+import pytest
+
+PUBLIC_NAMES = {
+    "penstock": "__version__",
+    "penstock.client": """
+        BOOTSTRAP_DEFAULT Admin Connection Consumer Disconnection GroupDescription GroupListing
+        Groups Header MemberDescription Message NewMessage NewTopic OffsetRange
+        PartitionDescription PartitionEnd PartitionProgress Placement Producer TopicDescription
+        TopicListing TopicSetting
+    """,
+    "penstock.errors": """
+        BadChecksum BatchTooLarge Conflict CoordinatorLoading Corruption DataDirectoryInUse
+        DiskFull DuplicateSequence FencedInstanceId FencedLeaderEpoch FencedMemberEpoch
+        FetchSessionNotFound GroupMaxSizeReached GroupNotEmpty GroupNotFound
+        GroupSubscribedToTopic IllegalGeneration InconsistentGroupProtocol InvalidBatch
+        InvalidConfiguration InvalidFetchSessionEpoch InvalidGroupId InvalidPartitionCount
+        InvalidReplication InvalidRequest InvalidSessionTimeout InvalidSetting
+        InvalidSubscription InvalidTimestamp InvalidTopicName MemberIdRequired MetadataTooLarge
+        NotCoordinator NotEnoughReplicas NotFound NotLeader OffsetOutOfRange OutOfOrderSequence
+        PenstockError ProducerFenced RebalanceInProgress ShuttingDown StaleMemberEpoch
+        StorageFailed TimedOut TopicExists TopicIdMismatch TopicNotFound Unavailable
+        UnknownLeaderEpoch UnknownMember UnknownProducer UnreleasedInstanceId
+        UnsupportedAssignor UnsupportedBatchFormat UnsupportedCompression UnsupportedForTopic
+        UnsupportedVersion
+    """,
+    "penstock.testing": "MachineStopped SimClock SimDisk",
+}
+
+
+def names_of(module: ModuleType) -> list[str]:
+    """Return the names that a module offers: its list, or all that it defines."""
+    listed = getattr(module, "__all__", None)
+    if listed is not None:
+        return list(listed)
+    return [
+        name
+        for name, value in vars(module).items()
+        if getattr(value, "__module__", None) == module.__name__ and not name.startswith("_")
+    ]
+
+
+@pytest.mark.parametrize("module", PUBLIC_NAMES)
+def test_the_public_names_are_those_that_were_agreed(module: str) -> None:
+    names = names_of(importlib.import_module(module))
+
+    assert sorted(names) == sorted(PUBLIC_NAMES[module].split())
+
+
+@pytest.mark.parametrize("module", PUBLIC_NAMES)
+def test_every_public_class_and_function_is_explained(module: str) -> None:
+    room = importlib.import_module(module)
+    things = [getattr(room, name) for name in names_of(room)]
+
+    assert [thing for thing in things if callable(thing) and not thing.__doc__] == []
