@@ -88,6 +88,14 @@ def _parse_address(text: str) -> str:
     return text
 
 
+def _read_address(text: str, default: "Address") -> "Address":
+    """Read HOST or HOST:PORT, taking from `default` what is missing."""
+    match = _ADDRESS.fullmatch(text)
+    if match is None:
+        return default
+    return Address(match[1].strip("[]"), int(match[2] or default.port))
+
+
 def _parse_peers(text: str) -> str:
     read_peers(text)
     return text
@@ -304,6 +312,13 @@ class NodeOptions:
         " this node's.",
         most=65535,
     )
+    peer_advertise: str = _text(
+        "",
+        "Address that the other nodes are told to connect to. Empty: the one that peers gives for"
+        " this node, or else the host and the peer port.",
+        limits="HOST or HOST:PORT",
+        parse=_parse_address,
+    )
     tick_ms: int = _duration(
         200, "Clock of elections: leaders are heard from every 2 ticks.", least=10
     )
@@ -405,11 +420,16 @@ class NodeOptions:
 
     def advertised(self, *, kafka_port: int, machine_name: str) -> Address:
         """Return the address for clients, given the port that was really bound."""
-        match = _ADDRESS.fullmatch(self.advertise)
-        if match is None:
-            host = machine_name if self.host in _WILDCARD_HOSTS else self.host
-            return Address(host, kafka_port)
-        return Address(match[1].strip("[]"), int(match[2] or kafka_port))
+        return _read_address(self.advertise, Address(self._own_host(machine_name), kafka_port))
+
+    def advertised_to_peers(self, *, peer_port: int, machine_name: str) -> Address:
+        """Return the address for other nodes, given the port that was really bound."""
+        own = read_peers(self.peers).get(self.node_id)
+        default = own or Address(self._own_host(machine_name), peer_port)
+        return _read_address(self.peer_advertise, default)
+
+    def _own_host(self, machine_name: str) -> str:
+        return machine_name if self.host in _WILDCARD_HOSTS else self.host
 
 
 # No first value may exceed the second of its pair.

@@ -143,12 +143,12 @@ class Cluster:
         """Make this node known to all others; returns when it can serve what it leads."""
         while self._metadata_log is None:
             await self._wait_for_change()
-        own = self._peers.get(self.member.node)
+        peer = self._options.advertised_to_peers(peer_port=self.peer_port, machine_name=kafka.host)
         description = Node(
             self.member.node,
             self.member.incarnation,
-            own.host if own else self._options.host,
-            self.peer_port,
+            peer.host,
+            peer.port,
             kafka.host,
             kafka.port,
             http_port,
