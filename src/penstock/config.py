@@ -319,6 +319,11 @@ class NodeOptions:
         limits="HOST or HOST:PORT",
         parse=_parse_address,
     )
+    transfer_bytes_per_s: int = _size(
+        100_000_000,
+        "Speed at which a replica is copied from another node that no longer has its entries.",
+        least=1024,
+    )
     tick_ms: int = _duration(
         200, "Clock of elections: leaders are heard from every 2 ticks.", least=10
     )

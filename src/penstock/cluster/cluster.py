@@ -8,7 +8,7 @@ replica is a member of a consensus group of its own; their messages share one li
 import asyncio
 import logging
 import uuid
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Coroutine, Iterable, Iterator
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -42,7 +42,16 @@ from penstock.cluster.metadata import (
 from penstock.cluster.partition import Partition
 from penstock.cluster.placement import choose_replicas
 from penstock.cluster.replicated_log import ReplicaIdentity, ReplicatedLog
+from penstock.cluster.stewardship import Stewardship
 from penstock.cluster.topic_settings import TopicSettings, resolve_settings
+from penstock.cluster.transfer import (
+    CHUNK_BYTES,
+    ChunkRequest,
+    IncomingCopy,
+    Manifest,
+    manifest_of,
+    read_chunk,
+)
 from penstock.cluster.upkeep import Upkeep
 from penstock.cluster.workplace import Workplace
 from penstock.config import Address, NodeOptions, read_peers
@@ -54,8 +63,15 @@ from penstock.errors import (
     Unavailable,
 )
 from penstock.ids import NodeId, ProducerId, TopicPartition
-from penstock.log import LogSettings
-from penstock.raft import Incarnation, Member, Membership, Message, RaftSettings
+from penstock.log import IndexHeader, LogSettings
+from penstock.raft import (
+    Incarnation,
+    InstallSnapshot,
+    Member,
+    Membership,
+    Message,
+    RaftSettings,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -68,8 +84,13 @@ _ASK_AGAIN_S = 0.1
 _LEADERS_WAIT_S = 5.0
 _FOUNDING_FILE = "cluster.msgpack"
 
+_STEWARD_INTERVAL_S = 0.3
+# A follower that copies a snapshot asks for more of it within this time.
+_HOLD_S = 30.0
+
 _PROPOSE = 1
-_JOIN = 2
+_MANIFEST = 2
+_CHUNK = 3
 
 
 class _Founding(msgspec.Struct, frozen=True):
@@ -118,7 +139,7 @@ class Cluster:
         self._reconciled_version = -1
         self._changed = asyncio.Condition()
         self.peer_port = 0
-        self._tasks: list[asyncio.Task[None]] = []
+        self._tasks: set[asyncio.Task[None]] = set()
         self._notices: set[asyncio.Future[None]] = set()
         self.upkeep = Upkeep()
         self.on_shard_leadership: Callable[[int, ReplicatedLog], None] = lambda *_: None
@@ -133,8 +154,12 @@ class Cluster:
         self._load_founding()
         for node, address in self._peers.items():
             self.links.know(NodeId(node), address)
-        self._tasks.append(asyncio.create_task(self._tick()))
-        if self._formation.founding is None and self._formation.is_alone:
+        if self._options.join:
+            host_name, _, join_port = self._options.join.rpartition(":")
+            self.links.dial(Address(host_name, int(join_port)))
+        self._spawn(self._tick())
+        is_new = self._formation.founding is None and not self._options.join
+        if is_new and self._formation.is_alone:
             self._found(str(uuid.uuid4()), Membership.of([self.member]))
         if self._formation.founding is not None:
             await self._open_metadata()
@@ -158,6 +183,7 @@ class Cluster:
                 await self.change(RegisterNode(description))
         while not self._is_settled():
             await self._wait_for_change()
+        await self._in_thread(lambda: self._directories.report_unknown(self._is_current))
 
     def _is_settled(self) -> bool:
         """True when all replicas of this node are open, and those without peers are served."""
@@ -183,11 +209,24 @@ class Cluster:
 
     def _found(self, cluster_id: str, founding: Membership) -> None:
         """Write down the first membership before anybody hears of it."""
-        directory = self._options.data_dir
-        disk = self._workplace.disk
         ReplicatedLog.found(
             self._workplace, self._directories.metadata, founding, ClusterMetadata()
         )
+        self._save_founding(cluster_id, founding)
+        self.links.greet_again()
+        logger.info(
+            "cluster founded",
+            extra={"cluster": cluster_id, "nodes": [m.node for m in founding.voters]},
+        )
+
+    def _adopt(self, cluster_id: str) -> None:
+        """Belong to a cluster that others have founded; its leader tells everything else."""
+        self._save_founding(cluster_id, Membership())
+        logger.info("joining a cluster", extra={"cluster": cluster_id})
+
+    def _save_founding(self, cluster_id: str, founding: Membership) -> None:
+        directory = self._options.data_dir
+        disk = self._workplace.disk
         temporary = directory / (_FOUNDING_FILE + ".tmp")
         file = disk.create(temporary)
         file.write_at(0, [msgspec.msgpack.encode(_Founding(cluster_id, founding.encode()))])
@@ -195,11 +234,6 @@ class Cluster:
         disk.rename(temporary, directory / _FOUNDING_FILE)
         disk.sync_directory(directory)
         self._formation.adopt(cluster_id, founding)
-        self.links.greet_again()
-        logger.info(
-            "cluster founded",
-            extra={"cluster": cluster_id, "nodes": [m.node for m in founding.voters]},
-        )
 
     async def _open_metadata(self) -> None:
         log = await self._in_thread(
@@ -210,8 +244,10 @@ class Cluster:
         self._metadata_log = log
         log.on_leadership = lambda: self._metadata_leadership(log)
         self.metadata.watch(self._work.set)
+        log.on_snapshot_wanted = partial(self._fetch_snapshot, log)
         self._replicas[METADATA_GROUP] = log
-        self._tasks.append(asyncio.create_task(self._reconcile_rounds()))
+        self._spawn(self._reconcile_rounds())
+        self._spawn(self._steward_rounds())
         if len(log.raft.membership.voters) == 1:
             log.campaign()
         await self._notify()
@@ -237,6 +273,17 @@ class Cluster:
         async with self._changed:
             self._changed.notify_all()
 
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run work beside everything else; its end by a fault must be seen."""
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and task.exception() is not None:
+            logger.critical("cluster work ended", exc_info=task.exception())
+
     # What the links call.
 
     def hello(self) -> Hello:
@@ -251,9 +298,10 @@ class Cluster:
             decision = self._formation.decide()
             if decision is not None:
                 self._found(*decision)
-                self._tasks.append(asyncio.create_task(self._open_metadata()))
-            elif self._formation.must_join:
-                self._tasks.append(asyncio.create_task(self._join(NodeId(hello.node_id))))
+                self._spawn(self._open_metadata())
+            elif self._formation.must_join and hello.cluster_id is not None:
+                self._adopt(hello.cluster_id)
+                self._spawn(self._open_metadata())
 
     def connected(self, node: NodeId) -> None:
         """Tell a peer what this node leads."""
@@ -281,13 +329,96 @@ class Cluster:
         """Answer a peer."""
         del node
         if kind == _PROPOSE:
-            return msgspec.msgpack.encode(await self._propose_here(body))
+            return msgspec.msgpack.encode(await self._propose_by_leader(body))
+        if kind == _MANIFEST:
+            return await self._offer_manifest(*msgspec.msgpack.decode(body, type=tuple[int, int]))
+        if kind == _CHUNK:
+            return await self._offer_chunk(msgspec.msgpack.decode(body, type=ChunkRequest))
         raise PenstockError(f"requests of kind {kind} are unknown")
 
-    async def _join(self, node: NodeId) -> None:
-        raise Unavailable(f"joining through node {node} is not possible yet")
+    # Copying snapshots.
+
+    def _replica(self, group: int) -> ReplicatedLog:
+        log = self._replicas.get(group)
+        if log is None:
+            raise NotLeader(f"group {group} is not replicated here")
+        log.check_open()
+        return log
+
+    async def _offer_manifest(self, group: int, index: int) -> bytes:
+        log = self._replica(group)
+        if log.snapshot_index != index + 1:
+            raise Unavailable(f"{log.name} has a newer snapshot than the one at {index}")
+        log.held_until_s = self._workplace.loop.time() + _HOLD_S
+        return msgspec.msgpack.encode(manifest_of(self._workplace.disk, log.log, index))
+
+    async def _offer_chunk(self, request: ChunkRequest) -> bytes:
+        log = self._replica(request.group)
+        log.held_until_s = self._workplace.loop.time() + _HOLD_S
+        try:
+            chunk: bytes = await self._in_thread(
+                lambda: read_chunk(self._workplace.disk, log.log.directory, request)
+            )
+        except OSError as error:
+            raise Unavailable(f"{request.name} of {log.name} is gone: {error}") from error
+        return chunk
+
+    def _fetch_snapshot(self, log: ReplicatedLog, offer: InstallSnapshot) -> None:
+        self._spawn(self._copy_snapshot(log, offer))
+
+    async def _copy_snapshot(self, log: ReplicatedLog, offer: InstallSnapshot) -> None:
+        """Copy what a leader offers, at the pace that the options allow."""
+        try:
+            await self._copy_files(log, offer)
+        except (OSError, PenstockError) as error:
+            logger.warning("snapshot not copied", extra={"log": log.name, "reason": str(error)})
+            log.snapshot_failed(offer)
+        else:
+            log.snapshot_fetched(offer)
+
+    async def _copy_files(self, log: ReplicatedLog, offer: InstallSnapshot) -> None:
+        group, index = log.identity.group, offer.snapshot.index
+        request = msgspec.msgpack.encode((group, index))
+        answer = await self.links.request(
+            offer.sender, _MANIFEST, request, timeout_s=_REQUEST_TIMEOUT_S
+        )
+        manifest = msgspec.msgpack.decode(answer, type=Manifest)
+        copy = IncomingCopy(self._workplace.disk, log.log.directory)
+        await self._in_thread(copy.begin)
+        for file in manifest.files:
+            position = 0
+            while position < file.size_bytes or position == 0:
+                size_bytes = min(CHUNK_BYTES, file.size_bytes - position)
+                chunk = await self._fetch_chunk(
+                    offer.sender, ChunkRequest(group, index, file.name, position, size_bytes)
+                )
+                await self._in_thread(partial(copy.write, file.name, position, chunk))
+                position += len(chunk)
+                if not chunk:
+                    break
+                await asyncio.sleep(len(chunk) / self._options.transfer_bytes_per_s)
+        names = [file.name for file in manifest.files]
+        active = IndexHeader(
+            index + 1, manifest.next_offset, manifest.term, self._workplace.clock.now_ms()
+        )
+        await self._in_thread(lambda: copy.complete(names, active))
+
+    async def _fetch_chunk(self, node: NodeId, request: ChunkRequest) -> bytes:
+        body = msgspec.msgpack.encode(request)
+        chunk = await self.links.request(node, _CHUNK, body, timeout_s=_REQUEST_TIMEOUT_S)
+        if len(chunk) != request.size_bytes:
+            raise Unavailable(f"{request.name} ended {request.size_bytes - len(chunk)} bytes early")
+        return chunk
 
     # Time and leadership.
+
+    async def _steward_rounds(self) -> None:
+        stewardship = Stewardship(self.metadata)
+        while True:
+            await asyncio.sleep(_STEWARD_INTERVAL_S)
+            for command in stewardship.tend(list(self._replicas.values())):
+                with suppress(PenstockError):
+                    await self.change(command)
 
     async def _tick(self) -> None:
         while True:
@@ -309,7 +440,7 @@ class Cluster:
     def _metadata_leadership(self, log: ReplicatedLog) -> None:
         self._leadership(log)
         if log.is_serving:
-            self._tasks.append(asyncio.create_task(self._lead_metadata(log)))
+            self._spawn(self._lead_metadata(log))
 
     async def _lead_metadata(self, log: ReplicatedLog) -> None:
         """Name a new cluster, and place the consumer groups when all first nodes are known."""
@@ -399,17 +530,24 @@ class Cluster:
         log = self._metadata_log
         if log is None:
             raise Unavailable("this node belongs to no cluster yet")
-        if log.is_serving:
-            outcome = await self._propose_here(payload)
-        elif log.leader is None or log.leader == self.member.node:
-            raise Unavailable("the metadata has no leader at the moment")
-        else:
-            answer = await self.links.request(
-                log.leader, _PROPOSE, payload, timeout_s=_REQUEST_TIMEOUT_S
-            )
-            outcome = msgspec.msgpack.decode(answer, type=_Outcome)
-            await log.wait_applied(outcome.applied_index)
+        outcome = await self._propose_by_leader(payload)
+        await log.wait_applied(outcome.applied_index)
         return outcome.topic if outcome.topic is not None else outcome.number
+
+    async def _propose_by_leader(self, payload: bytes) -> _Outcome:
+        """Propose here or where the leader is; a node that follows nobody yet asks any peer."""
+        log = self._metadata_log
+        if log is None:
+            raise NotLeader("this node belongs to no cluster yet")
+        if log.is_serving:
+            return await self._propose_here(payload)
+        leader = log.leader
+        if leader is None and not log.raft.membership.voters:
+            leader = min(self.links.connected, default=None)
+        if leader is None or leader == self.member.node:
+            raise Unavailable("the metadata has no leader at the moment")
+        answer = await self.links.request(leader, _PROPOSE, payload, timeout_s=_REQUEST_TIMEOUT_S)
+        return msgspec.msgpack.decode(answer, type=_Outcome)
 
     async def _propose_here(self, payload: bytes) -> _Outcome:
         log = self._metadata_log
@@ -501,7 +639,8 @@ class Cluster:
         self._directories.empty_deleted()
 
     def _is_mine(self, replicas: Replicas) -> bool:
-        return tuple(self.member) in replicas.members
+        """True for replicas that this node keeps, also while it is on its way out."""
+        return tuple(self.member) in (*replicas.members, *replicas.leaving)
 
     async def _close_unwanted(self) -> None:
         wanted = {
@@ -516,13 +655,21 @@ class Cluster:
                 del self._partitions[place]
                 self._replicas.pop(group, None)
                 await self._close_log(partition.log)
+                if place.topic in self.metadata.topics:
+                    await self._in_thread(partial(self._directories.discard_partition, place))
         for place in [place for place in self.failures if place not in wanted]:
             del self.failures[place]
         for name in [name for name in self._settings if name not in self.metadata.topics]:
             del self._settings[name]
-        await self._in_thread(
-            lambda: self._directories.discard_leftovers(self._is_current, self.metadata.was_deleted)
-        )
+        for number, log in list(self._shards.items()):
+            if number < len(self.metadata.shards) and not self._is_mine(
+                self.metadata.shards[number]
+            ):
+                del self._shards[number]
+                self._replicas.pop(log.identity.group, None)
+                await self._close_log(log)
+                await self._in_thread(partial(self._directories.discard_shard, number))
+        await self._in_thread(lambda: self._directories.discard_deleted(self.metadata.was_deleted))
         await self._in_thread(self._directories.empty_deleted)
 
     def _is_current(self, topic_id: uuid.UUID) -> bool:
@@ -562,6 +709,7 @@ class Cluster:
             self.on_shard_leadership(number, log)
 
         log.on_leadership = leadership
+        log.on_snapshot_wanted = partial(self._fetch_snapshot, log)
         self._begin(log, shard)
 
     def _found_replica(self, directory: Path, replicas: Replicas, machine: Machine) -> None:
@@ -633,13 +781,15 @@ class Cluster:
         log = found.log
         self._replicas[log.identity.group] = log
         log.on_leadership = lambda: self._leadership(log)
+        log.on_snapshot_wanted = partial(self._fetch_snapshot, log)
         self._begin(log, self.replicas_of(place))
 
     async def close(self) -> None:
         """Close all logs: topics first, the metadata last."""
-        for task in self._tasks:
+        tasks = tuple(self._tasks)
+        for task in tasks:
             task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.gather(*tasks, return_exceptions=True)
         await asyncio.gather(*(self._close_log(partition.log) for partition in self.partitions))
         for log in self._shards.values():
             await self._close_log(log)

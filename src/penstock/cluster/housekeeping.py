@@ -142,7 +142,7 @@ class Housekeeper:
     async def _tidy_log(self, log: ReplicatedLog) -> None:
         now_ms = self._workplace.clock.now_ms()
         await undisturbed(log.run_exclusive(lambda: log.log.seal_if_due(now_ms)))
-        if len(log.log.segments) < 2:
+        if len(log.log.segments) < 2 or log.is_held:
             return
         await undisturbed(log.save_snapshot())
         expired = log.log.expired(now_ms=now_ms, deletable_index=log.snapshot_index)

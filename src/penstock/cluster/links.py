@@ -174,6 +174,22 @@ class Links:
         if self._node < node and node not in self._dialers:
             self._dialers[node] = self._spawn(self._keep_dialling(node))
 
+    def dial(self, address: Address) -> None:
+        """Reach a node whose number is not known; afterwards it is known by its hello."""
+        self._spawn(self._dial_once(address))
+
+    async def _dial_once(self, address: Address) -> None:
+        while not self._links:
+            try:
+                reader, writer = await asyncio.open_connection(
+                    address.host, address.port, limit=_READ_LIMIT_BYTES
+                )
+            except OSError:
+                await asyncio.sleep(_DIAL_AGAIN_S)
+                continue
+            await self._run_link(reader, writer, expected=None)
+            await asyncio.sleep(_DIAL_AGAIN_S)
+
     def forget(self, node: NodeId) -> None:
         """Drop a peer that has left the cluster."""
         self._addresses.pop(node, None)

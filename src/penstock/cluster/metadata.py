@@ -7,14 +7,16 @@ outcome.
 
 import re
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 import msgspec
 
 from penstock.cluster.topic_settings import check_settings
 from penstock.errors import (
+    Conflict,
     InvalidPartitionCount,
     InvalidTopicName,
+    NotFound,
     TopicExists,
     TopicNotFound,
 )
@@ -53,14 +55,17 @@ class Node(msgspec.Struct, frozen=True):
 
 
 class Replicas(msgspec.Struct, frozen=True):
-    """Who replicates one log: its group's number, its first members, and those it has now.
+    """Who replicates one log: its group's number, its first members, and those it is to have.
 
     Only founders may begin the group; a node that came later learns everything from the leader.
+    The group's leader brings the group's own membership in line with `members`; until it has, those
+    who are to go are listed as `leaving` and keep their replica.
     """
 
     group: int
     founders: tuple[tuple[int, int], ...]
     members: tuple[tuple[int, int], ...]
+    leaving: tuple[tuple[int, int], ...] = ()
 
     @property
     def nodes(self) -> tuple[int, ...]:
@@ -83,14 +88,28 @@ class RemoveNode(msgspec.Struct, frozen=True, tag="remove_node"):
 class PlaceShards(msgspec.Struct, frozen=True, tag="place_shards"):
     """Say who replicates the consumer groups; done once, when the cluster is formed."""
 
-    members: list[tuple[tuple[int, int], ...]]
+    placement: list[tuple[tuple[int, int], ...]]
 
 
 class ChangeReplicas(msgspec.Struct, frozen=True, tag="change_replicas"):
-    """Note the members that a group has agreed on."""
+    """Say who is to replicate a log; its leader carries it out."""
 
     group: int
     members: tuple[tuple[int, int], ...]
+
+
+class SettleReplicas(msgspec.Struct, frozen=True, tag="settle_replicas"):
+    """Note that a change is carried out; those who left may remove their replica."""
+
+    group: int
+    members: tuple[tuple[int, int], ...]
+
+
+class DrainNode(msgspec.Struct, frozen=True, tag="drain_node"):
+    """Place nothing new on a node, or do so again."""
+
+    node_id: int
+    is_draining: bool
 
 
 class FormCluster(msgspec.Struct, frozen=True, tag="form_cluster"):
@@ -142,6 +161,8 @@ Command = (
     | RemoveNode
     | PlaceShards
     | ChangeReplicas
+    | SettleReplicas
+    | DrainNode
     | CreateTopic
     | DeleteTopic
     | AddPartitions
@@ -167,6 +188,7 @@ class Topic(msgspec.Struct, frozen=True):
 class _Snapshot(msgspec.Struct, frozen=True):
     cluster_id: uuid.UUID | None
     nodes: list[Node]
+    draining: list[int]
     shards: list[Replicas]
     topics: list[Topic]
     deleted: list[uuid.UUID]
@@ -186,6 +208,7 @@ class ClusterMetadata:
         self.version = 0
         self.cluster_id: uuid.UUID | None = None
         self.nodes: dict[int, Node] = {}
+        self.draining: set[int] = set()
         self.shards: list[Replicas] = []
         self._next_group = FIRST_TOPIC_GROUP
         self._topics: dict[str, Topic] = {}
@@ -242,14 +265,19 @@ class ClusterMetadata:
                 self._changed()
                 return None
             case RemoveNode(node_id):
-                self.nodes.pop(node_id, None)
-                self._changed()
+                self._remove_node(node_id)
                 return None
-            case PlaceShards(members):
-                self._place_shards(members)
+            case PlaceShards(placement):
+                self._place_shards(placement)
                 return None
             case ChangeReplicas(group, members):
-                self._change_replicas(group, members)
+                self._update_replicas(group, lambda replicas: _with_members(replicas, members))
+                return None
+            case SettleReplicas(group, members):
+                self._update_replicas(group, lambda replicas: _settled(replicas, members))
+                return None
+            case DrainNode(node_id, is_draining):
+                self._drain(node_id, is_draining=is_draining)
                 return None
             case CreateTopic():
                 return self._create(command)
@@ -306,13 +334,44 @@ class ClusterMetadata:
             ]
             self._changed()
 
-    def _change_replicas(self, group: int, members: tuple[tuple[int, int], ...]) -> None:
-        self.shards = [_with_members(shard, group, members) for shard in self.shards]
+    def _update_replicas(self, group: int, update: Callable[[Replicas], Replicas]) -> None:
+        def updated(replicas: Replicas) -> Replicas:
+            return update(replicas) if replicas.group == group else replicas
+
+        self.shards = [updated(shard) for shard in self.shards]
         for topic in list(self._topics.values()):
             if any(replicas.group == group for replicas in topic.replicas):
-                changed = tuple(_with_members(each, group, members) for each in topic.replicas)
+                changed = tuple(updated(replicas) for replicas in topic.replicas)
                 self._topics[topic.name] = msgspec.structs.replace(topic, replicas=changed)
         self._changed()
+
+    def _remove_node(self, node_id: int) -> None:
+        held = sum(
+            node_id in (*replicas.nodes, *(node for node, _ in replicas.leaving))
+            for replicas in self.all_replicas()
+        )
+        if held:
+            raise Conflict(
+                f"node {node_id} still replicates {held} logs; drain it before it is removed"
+            )
+        self.nodes.pop(node_id, None)
+        self.draining.discard(node_id)
+        self._changed()
+
+    def _drain(self, node_id: int, *, is_draining: bool) -> None:
+        if node_id not in self.nodes:
+            raise NotFound(f"there is no node {node_id}; the nodes are {sorted(self.nodes)}")
+        if is_draining:
+            self.draining.add(node_id)
+        else:
+            self.draining.discard(node_id)
+        self._changed()
+
+    def all_replicas(self) -> Iterator[Replicas]:
+        """Who replicates each log, of consumer groups and of topics."""
+        yield from self.shards
+        for topic in self._topics.values():
+            yield from topic.replicas
 
     def _change(self, command: ChangeSettings) -> Topic:
         topic = self.topic_by_id(command.topic_id)
@@ -338,6 +397,7 @@ class ClusterMetadata:
             _Snapshot(
                 self.cluster_id,
                 list(self.nodes.values()),
+                sorted(self.draining),
                 self.shards,
                 list(self._topics.values()),
                 list(self._deleted),
@@ -351,6 +411,7 @@ class ClusterMetadata:
         snapshot = _decode_snapshot(payload)
         self.cluster_id = snapshot.cluster_id
         self.nodes = {node.node_id: node for node in snapshot.nodes}
+        self.draining = set(snapshot.draining)
         self.shards = snapshot.shards
         self._next_group = snapshot.next_group
         self._topics = {topic.name: topic for topic in snapshot.topics}
@@ -360,10 +421,17 @@ class ClusterMetadata:
         self.version = index
 
 
-def _with_members(replicas: Replicas, group: int, members: tuple[tuple[int, int], ...]) -> Replicas:
-    if replicas.group != group:
+def _with_members(replicas: Replicas, members: tuple[tuple[int, int], ...]) -> Replicas:
+    former = dict.fromkeys((*replicas.members, *replicas.leaving))
+    leaving = tuple(member for member in former if member not in members)
+    return Replicas(replicas.group, replicas.founders, members, leaving)
+
+
+def _settled(replicas: Replicas, members: tuple[tuple[int, int], ...]) -> Replicas:
+    if replicas.members != members:
+        # Another change has begun since the leader saw this one carried out.
         return replicas
-    return Replicas(group, replicas.founders, members)
+    return Replicas(replicas.group, replicas.founders, members)
 
 
 def encode_command(command: Command) -> bytes:

@@ -16,11 +16,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from penstock.cluster.transfer import swap_in
 from penstock.cluster.workplace import Workplace
 from penstock.errors import PenstockError, StorageFailed
 from penstock.ids import EntryIndex
 from penstock.log import EntryKind, Flush, HardStateFile, PartitionLog
-from penstock.raft import Entry, HardState, Mark, Write
+from penstock.raft import Entry, HardState, Mark, Snapshot, Write
 from penstock.raft import EntryKind as RaftKind
 from penstock.record import RecordBatch, read_header
 
@@ -44,6 +45,7 @@ class _Job:
     """What one visit to the disk does, and what it proves when it returns."""
 
     hard_states: list[HardState]
+    install: Snapshot | None = None
     truncate_from: EntryIndex | None = None
     flush: Flush | None = None
     mark: Mark | None = None
@@ -62,6 +64,7 @@ class ReplicaStorage:
         workplace: Workplace,
         *,
         on_persisted: Callable[[Mark], None],
+        on_installed: Callable[[Snapshot], None],
         on_full: Callable[[], None],
         on_failed: Callable[[PenstockError], None],
         on_idle: Callable[[], None],
@@ -70,6 +73,7 @@ class ReplicaStorage:
         self._hard_state = hard_state
         self._workplace = workplace
         self._on_persisted = on_persisted
+        self._on_installed = on_installed
         self._on_full = on_full
         self._on_failed = on_failed
         self._on_idle = on_idle
@@ -131,12 +135,11 @@ class ReplicaStorage:
     def _next_job(self) -> _Job:
         job = _Job([])
         first = self._writes[0]
-        if first.truncate_from is not None and self._taken == 0:
+        if first.snapshot is not None or first.truncate_from is not None:
+            # Both must be durable before their place is taken; the entries go with the next job.
+            job.install = first.snapshot
             job.truncate_from = first.truncate_from
-            # The cut must be durable before its place is taken; the entries go with the next job.
-            self._writes[0] = Write(
-                first.mark, first.snapshot, None, first.entries, first.hard_state
-            )
+            self._writes[0] = Write(first.mark, None, None, first.entries, first.hard_state)
             return job
         self._take_entries(job)
         job.flush = self._log.take_flush()
@@ -149,7 +152,7 @@ class ReplicaStorage:
         has_state = False
         position = self._taken
         for number, write in enumerate(self._writes):
-            if number > 0 and write.truncate_from is not None:
+            if write.snapshot is not None or write.truncate_from is not None:
                 return
             for taken, entry in enumerate(write.entries[position:], start=position):
                 is_records = entry.kind is RaftKind.RECORDS
@@ -182,6 +185,9 @@ class ReplicaStorage:
         """Run in a thread; the outcome is handled on the loop."""
         error: Exception | None = None
         try:
+            if job.install is not None:
+                swap_in(self._workplace.disk, self._log.directory)
+                self._log.reopen()
             if job.truncate_from is not None:
                 self._log.truncate(job.truncate_from)
             if job.hard_states:
@@ -204,6 +210,8 @@ class ReplicaStorage:
         for _ in range(job.writes):
             self._writes.popleft()
         self._taken = job.entries if job.writes or job.entries else self._taken
+        if job.install is not None:
+            self._on_installed(job.install)
         if job.mark is not None:
             self._on_persisted(job.mark)
         self._advance()
@@ -215,7 +223,8 @@ class ReplicaStorage:
                     self._log.abandon(job.flush)
             except (OSError, PenstockError) as second:
                 error = StorageFailed(f"a failed write could not be taken back: {second}")
-        if isinstance(error, OSError) and error.errno == errno.ENOSPC:
+        is_write = job.install is None and job.truncate_from is None
+        if is_write and isinstance(error, OSError) and error.errno == errno.ENOSPC:
             logger.warning("disk ran full", extra={"log": str(self._log.directory)})
             self.is_full = True
             self._workplace.loop.call_later(_RETRY_S, self._retry)

@@ -25,6 +25,7 @@ import msgspec
 from penstock.cluster.log_view import StoredLog
 from penstock.cluster.machine import Machine
 from penstock.cluster.replica_storage import RAFT_KINDS, ReplicaStorage
+from penstock.cluster.transfer import finish_interrupted_transfer
 from penstock.cluster.workplace import Workplace
 from penstock.errors import (
     DiskFull,
@@ -153,9 +154,13 @@ class ReplicatedLog:
         """Open the replica's files, recovering them when a crash cut them short."""
         self.identity = identity
         self.machine = machine
+        finish_interrupted_transfer(workplace.disk, directory)
         self.log = PartitionLog(workplace.disk, directory, log_settings)
         self.failure: PenstockError | None = None
         self.on_leadership: Callable[[], None] = lambda: None
+        self.on_snapshot_wanted: Callable[[InstallSnapshot], None] = self.snapshot_failed
+        # Until then the files of the last snapshot are being copied by a follower.
+        self.held_until_s = 0.0
         self._workplace = workplace
         self._transport = transport
         self._records: list[_Proposal] = []
@@ -175,6 +180,7 @@ class ReplicatedLog:
             hard_state_file,
             workplace,
             on_persisted=self._persisted,
+            on_installed=self._installed,
             on_full=self._disk_is_full,
             on_failed=self.fail,
             on_idle=self._drain,
@@ -430,7 +436,7 @@ class ReplicatedLog:
         if effects.apply_start < effects.apply_end:
             self._apply(effects.apply_start, effects.apply_end)
         if effects.snapshot_wanted is not None:
-            self._snapshot_wanted(effects.snapshot_wanted)
+            self.on_snapshot_wanted(effects.snapshot_wanted)
 
     def _take_back_cut(self, effects: Effects) -> None:
         assert effects.write is not None
@@ -467,8 +473,44 @@ class ReplicatedLog:
         self._was_serving = self.is_serving
         self.on_leadership()
 
-    def _snapshot_wanted(self, offer: InstallSnapshot) -> None:
-        self.raft.snapshot_failed(offer)
+    def snapshot_fetched(self, offer: InstallSnapshot) -> None:
+        """A copy of the offered snapshot is complete beside the log."""
+        if not self._is_closed and self.failure is None:
+            self.raft.snapshot_fetched(offer)
+            self._pump()
+
+    def snapshot_failed(self, offer: InstallSnapshot) -> None:
+        """The offered snapshot cannot be had; the leader may offer another one."""
+        if not self._is_closed and self.failure is None:
+            self.raft.snapshot_failed(offer)
+
+    def _installed(self, snapshot: RaftSnapshot) -> None:
+        """The log was replaced by a snapshot: go on from its state."""
+        found = load_snapshot(self._workplace.disk, self.log.directory)
+        assert found is not None, "a snapshot is swapped in with its state"
+        state = _decode_state(found.payload)
+        self.machine.restore(state.machine, found.index)
+        self._snapshot = snapshot
+        self._membership = snapshot.membership
+        self._membership_index = EntryIndex(state.membership_index)
+        self._unapplied = deque(entry for entry in self._unapplied if entry.index > snapshot.index)
+        self.applied_index = EntryIndex(snapshot.index)
+        self.high_watermark = Offset(state.next_offset)
+        logger.info("snapshot installed", extra={"log": self.name, "index": snapshot.index})
+        for notify in tuple(self._watchers):
+            notify()
+
+    def change_membership(self, membership: Membership) -> None:
+        """Change the members of the group; raises when another change is under way."""
+        self.check_serving()
+        self.raft.propose_membership(membership)
+        self._pump()
+
+    def transfer_leader(self, to: NodeId) -> None:
+        """Hand leadership to another voter."""
+        self.check_serving()
+        self.raft.transfer_leader(to)
+        self._pump()
 
     # Applying.
 
@@ -572,6 +614,11 @@ class ReplicatedLog:
         return EntryIndex(self._snapshot.index + 1)
 
     @property
+    def is_held(self) -> bool:
+        """True while a follower copies the files of the last snapshot."""
+        return self._workplace.loop.time() < self.held_until_s
+
+    @property
     def needs_snapshot(self) -> bool:
         """True when a restart would have to replay many entries."""
         return self.applied_index - self._snapshot.index >= _SNAPSHOT_ENTRIES
@@ -579,7 +626,7 @@ class ReplicatedLog:
     async def save_snapshot(self) -> None:
         """Save the machine's state as of the last applied entry."""
         index = EntryIndex(self.applied_index + 1)
-        if index == self.snapshot_index or self.is_snapshotting:
+        if index == self.snapshot_index or self.is_snapshotting or self.is_held:
             return
         # Nothing awaits between these lines: the machine has applied exactly the entries below.
         state = SavedState(

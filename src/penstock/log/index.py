@@ -124,6 +124,11 @@ class IndexHeader:
         return (packed + _CRC.pack(crc32c(packed))).ljust(HEADER_BYTES, b"\0")
 
 
+def index_bytes(rows: int) -> int:
+    """Return the size of an index file with that many rows."""
+    return HEADER_BYTES + rows * ROW_BYTES
+
+
 def read_index_header(data: Buffer, name: str) -> IndexHeader:
     """Read the header; raise `Corruption` when it is not whole."""
     if len(data) < HEADER_BYTES:

@@ -79,6 +79,10 @@ class PartitionLog:
         self.settings = settings
         self.directory = directory
         self._disk = disk
+        self._open()
+
+    def _open(self) -> None:
+        disk, directory = self._disk, self.directory
         disk.make_directory(directory)
         finish_interrupted_swap(disk, directory)
         self._checkpoint = CheckpointFile(disk, directory)
@@ -94,6 +98,14 @@ class PartitionLog:
         newest = self._checkpoint.newest
         is_current = bool(newest and newest.first_index == self._active_first_index)
         self._checkpointed_index = self.next_index if is_current else EntryIndex(0)
+
+    def reopen(self) -> None:
+        """Read the files anew, after others have taken their place. Runs file operations."""
+        assert self._running_flush is None
+        self._checkpoint.close()
+        for segment in self.segments:
+            segment.drop_files()
+        self._open()
 
     @property
     def is_empty(self) -> bool:
@@ -383,6 +395,14 @@ class PartitionLog:
             assert index == segment.first_index - 1, "older entries are gone"
             return Term(segment.table.header.previous_term)
         return Term(segment.table.row(index - segment.first_index).term)
+
+    def offset_before(self, index: int) -> Offset:
+        """Return the offset that the first record at or after entry `index` has or would get."""
+        if index >= self.next_index:
+            return self.next_offset
+        if index < self.first_index:
+            return self.first_offset
+        return Offset(self.row_at(index).first_offset)
 
     def row_at(self, index: int) -> Row:
         """Return the row of an entry."""
