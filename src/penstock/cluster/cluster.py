@@ -554,6 +554,7 @@ class Cluster:
         if log is None:
             raise NotLeader("this node belongs to no cluster yet")
         result = await log.propose_state(payload)
+        log.announce_commit()
         topic = result if isinstance(result, Topic) else None
         number = result if isinstance(result, int) else None
         return _Outcome(log.applied_index, topic, number)

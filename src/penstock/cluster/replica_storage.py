@@ -5,7 +5,9 @@ while a flush runs shares the next one, as far as `Flush` allows: records, then 
 write is reported as persisted when all of it, and all before it, is on disk.
 
 What may fail: a write to a full disk is taken back and tried again until there is room. A sync that
-fails ends the replica on this node, and so does damage.
+fails ends the replica on this node, and so does damage. From then on nothing is reported as
+persisted, not even what is being written: a kernel reports a lost write once, and whoever synced
+first has taken the report.
 """
 
 import asyncio
@@ -18,7 +20,7 @@ from typing import Any
 
 from penstock.cluster.transfer import swap_in
 from penstock.cluster.workplace import Workplace
-from penstock.errors import PenstockError, StorageFailed
+from penstock.errors import PenstockError, StorageFailed, Unavailable
 from penstock.ids import EntryIndex
 from penstock.log import EntryKind, Flush, HardStateFile, PartitionLog
 from penstock.raft import Entry, HardState, Mark, Snapshot, Write
@@ -80,9 +82,13 @@ class ReplicaStorage:
         self._writes: deque[Write] = deque()
         # How many entries of the first write are on their way or done.
         self._taken = 0
-        self._exclusive: deque[Callable[[], None]] = deque()
+        self._exclusive: deque[tuple[Callable[[], Any], asyncio.Future[Any]]] = deque()
         self._is_busy = False
+        self._is_cutting = False
+        self._checkpoints = 0
+        self._end: PenstockError | None = None
         self._has_failed = False
+        self._stopped: asyncio.Future[None] = workplace.loop.create_future()
         self.is_full = False
 
     @property
@@ -96,13 +102,52 @@ class ReplicaStorage:
         self._advance()
 
     async def run_exclusive(self, work: Callable[[], Any]) -> Any:
-        """Run `work` in a thread while nothing is being written."""
+        """Run `work` in a thread while nothing is being written; raise when the replica ends."""
         done: asyncio.Future[Any] = self._workplace.loop.create_future()
+        self._exclusive.append((work, done))
+        self._advance()
+        return await done
 
-        def start() -> None:
-            running = self._workplace.loop.run_in_executor(self._workplace.executor, work)
-            running.add_done_callback(finish)
+    async def run_checkpoint(self, after: Callable[[], None] = lambda: None) -> None:
+        """Note how far the files are durable, then run `after`, both in a thread.
 
+        Flushes go on meanwhile. Cuts wait: a checkpoint that outlived the entries it speaks of
+        would have recovery take their loss for damage.
+        """
+        while self._is_cutting:
+            await self.run_exclusive(lambda: None)
+        checkpoint = self._log.take_checkpoint()
+
+        def work() -> None:
+            if checkpoint is not None:
+                checkpoint.run()
+            after()
+
+        self._checkpoints += 1
+        try:
+            await self._workplace.loop.run_in_executor(self._workplace.executor, work)
+            if checkpoint is not None:
+                self._log.finish_checkpoint(checkpoint)
+        finally:
+            self._checkpoints -= 1
+            self._advance()
+
+    def _advance(self) -> None:
+        if self._is_busy:
+            return
+        if self._end is not None:
+            self._finish_end(self._end)
+        elif self._exclusive:
+            self._run_exclusive(*self._exclusive.popleft())
+        elif self._writes:
+            if not self.is_full and not (self._checkpoints and _is_cut(self._writes[0])):
+                self._is_busy = True
+                job = self._next_job()
+                self._workplace.executor.submit(self._run, job)
+        else:
+            self._on_idle()
+
+    def _run_exclusive(self, work: Callable[[], Any], done: asyncio.Future[Any]) -> None:
         def finish(running: asyncio.Future[Any]) -> None:
             self._is_busy = False
             error = running.exception()
@@ -113,30 +158,18 @@ class ReplicaStorage:
                     done.set_result(running.result())
             self._advance()
 
-        self._exclusive.append(start)
-        self._advance()
-        return await done
-
-    def _advance(self) -> None:
-        if self._is_busy or self._has_failed:
-            return
-        if self._exclusive:
-            self._is_busy = True
-            self._exclusive.popleft()()
-        elif self._writes and not self.is_full:
-            self._is_busy = True
-            job = self._next_job()
-            self._workplace.executor.submit(self._run, job)
-        elif not self._writes:
-            self._on_idle()
+        self._is_busy = True
+        running = self._workplace.loop.run_in_executor(self._workplace.executor, work)
+        running.add_done_callback(finish)
 
     # Putting a job together.
 
     def _next_job(self) -> _Job:
         job = _Job([])
         first = self._writes[0]
-        if first.snapshot is not None or first.truncate_from is not None:
+        if _is_cut(first):
             # Both must be durable before their place is taken; the entries go with the next job.
+            self._is_cutting = True
             job.install = first.snapshot
             job.truncate_from = first.truncate_from
             self._writes[0] = Write(first.mark, None, None, first.entries, first.hard_state)
@@ -152,7 +185,7 @@ class ReplicaStorage:
         has_state = False
         position = self._taken
         for number, write in enumerate(self._writes):
-            if write.snapshot is not None or write.truncate_from is not None:
+            if _is_cut(write):
                 return
             for taken, entry in enumerate(write.entries[position:], start=position):
                 is_records = entry.kind is RaftKind.RECORDS
@@ -173,6 +206,7 @@ class ReplicaStorage:
         if entry.kind is RaftKind.RECORDS:
             data = memoryview(entry.payload)
             batch = RecordBatch(read_header(data), data)
+            assert batch.header.base_offset == self._log.next_offset, "replicas count alike"
             self._log.append_records(batch, term=entry.term, now_ms=now_ms)
         else:
             self._log.append_state(
@@ -201,9 +235,15 @@ class ReplicaStorage:
 
     def _after(self, job: _Job, error: Exception | None) -> None:
         self._is_busy = False
-        if error is not None:
+        self._is_cutting = False
+        if self._has_failed:
+            self._advance()
+        elif error is not None:
             self._job_failed(job, error)
-            return
+        else:
+            self._job_done(job)
+
+    def _job_done(self, job: _Job) -> None:
         self.is_full = False
         if job.flush is not None:
             self._log.finish(job.flush)
@@ -229,15 +269,43 @@ class ReplicaStorage:
             self.is_full = True
             self._workplace.loop.call_later(_RETRY_S, self._retry)
             self._on_full()
+            self._advance()
             return
-        self._has_failed = True
-        self._on_failed(StorageFailed(f"the disk failed: {error}"))
+        failure = StorageFailed(f"the disk failed: {error}")
+        self.fail(failure)
+        self._on_failed(failure)
 
     def _retry(self) -> None:
         self.is_full = False
         self._advance()
 
-    def close(self) -> None:
-        """Write nothing any more."""
+    # The end.
+
+    def fail(self, failure: PenstockError) -> None:
+        """Begin nothing and report nothing any more."""
         self._has_failed = True
+        self._end = self._end or failure
+        self._advance()
+
+    async def stop(self) -> None:
+        """Begin nothing any more, and wait for what is being written."""
+        self._end = self._end or Unavailable(f"{self._log.directory} is being closed")
+        self._advance()
+        await asyncio.shield(self._stopped)
+
+    def _finish_end(self, end: PenstockError) -> None:
+        while self._exclusive:
+            done = self._exclusive.popleft()[1]
+            if not done.done():
+                done.set_exception(end)
+        if not self._stopped.done():
+            self._stopped.set_result(None)
+
+    def close(self) -> None:
+        """Release the hard state; nothing runs any more."""
         self._hard_state.close()
+
+
+def _is_cut(write: Write) -> bool:
+    """True when the write takes entries away before it adds any."""
+    return write.snapshot is not None or write.truncate_from is not None

@@ -413,6 +413,11 @@ class ReplicatedLog:
             self.raft.campaign()
             self._pump()
 
+    def announce_commit(self) -> None:
+        """Let followers apply what is committed without waiting for the next heartbeat."""
+        self.raft.announce_commit()
+        self._pump()
+
     def unreachable(self, node: NodeId) -> None:
         """The link to a node broke."""
         self.raft.unreachable(node)

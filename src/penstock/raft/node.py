@@ -205,6 +205,11 @@ class RaftNode(ElectionRules):
     def _may_change_membership(self) -> bool:
         return self.commit_index >= max(self._reign_start, self._memberships.index)
 
+    def announce_commit(self) -> None:
+        """Let followers know at once what is committed; otherwise the next heartbeat tells."""
+        if self.role is Role.LEADER:
+            self._heartbeat()
+
     def campaign(self) -> None:
         """Hold a trial now instead of after a timeout; ignored while a leader is known."""
         if self.role is Role.FOLLOWER and self.leader is None and self._may_campaign():
@@ -246,7 +251,7 @@ class RaftNode(ElectionRules):
             FollowerStatus(
                 progress.node,
                 progress.is_voter,
-                progress.is_active,
+                progress.is_active or progress.was_active,
                 EntryIndex(progress.match),
                 progress.state,
             )
