@@ -11,6 +11,7 @@ from prometheus_client.process_collector import ProcessCollector
 
 from penstock.broker.fetch import Fetcher
 from penstock.broker.groups import Groups
+from penstock.broker.operations import Operations
 from penstock.broker.publish import Publisher
 from penstock.broker.statistics import NodeCollector, Statistics
 from penstock.broker.topics import Topics
@@ -53,6 +54,7 @@ class Broker:
         self.publisher = Publisher(self.cluster, self.space, workplace.clock, self.statistics)
         self.fetcher = Fetcher(self.cluster, self.statistics)
         self.topics = Topics(self.cluster, options)
+        self.operations = Operations(self.cluster, options.node_id)
         self.housekeeper = Housekeeper(self.cluster, self.space, options, workplace)
         self.registry = CollectorRegistry()
         self.registry.register(NodeCollector(self.statistics, self.cluster, self.space))

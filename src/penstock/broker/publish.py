@@ -72,6 +72,7 @@ class Publisher:
         counts.batches_in += 1
         counts.records_in += batch.header.records
         counts.bytes_in += len(batch.data)
+        partition.traffic.bytes_in += len(batch.data)
         append_time_ms = batch.header.max_timestamp if settings.uses_append_time else -1
         return Publication(offset, append_time_ms, partition.start_offset)
 

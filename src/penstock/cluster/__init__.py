@@ -13,8 +13,11 @@ from penstock.cluster.housekeeping import DiskSpace, Housekeeper
 from penstock.cluster.machine import Machine
 from penstock.cluster.metadata import (
     METADATA_GROUP,
+    ChangeReplicas,
     ClusterMetadata,
+    DrainNode,
     Node,
+    RemoveNode,
     Replicas,
     Topic,
     check_growth,
@@ -25,6 +28,7 @@ from penstock.cluster.metadata import (
 from penstock.cluster.partition import Partition
 from penstock.cluster.placement import choose_replicas
 from penstock.cluster.replicated_log import ReplicatedLog
+from penstock.cluster.status import PartitionStatus, ReplicaStatus
 from penstock.cluster.topic_settings import (
     DEFINITIONS,
     SettingDefinition,
@@ -37,14 +41,19 @@ from penstock.cluster.workplace import Workplace
 __all__ = [
     "DEFINITIONS",
     "METADATA_GROUP",
+    "ChangeReplicas",
     "Cluster",
     "ClusterMetadata",
     "DirectoryLock",
     "DiskSpace",
+    "DrainNode",
     "Housekeeper",
     "Machine",
     "Node",
     "Partition",
+    "PartitionStatus",
+    "RemoveNode",
+    "ReplicaStatus",
     "Replicas",
     "ReplicatedLog",
     "SettingDefinition",

@@ -42,6 +42,7 @@ from penstock.cluster.metadata import (
 from penstock.cluster.partition import Partition
 from penstock.cluster.placement import choose_replicas
 from penstock.cluster.replicated_log import ReplicaIdentity, ReplicatedLog
+from penstock.cluster.status import PartitionStatus, leaderless, partition_status
 from penstock.cluster.stewardship import Stewardship
 from penstock.cluster.topic_settings import TopicSettings, resolve_settings
 from penstock.cluster.transfer import (
@@ -91,6 +92,8 @@ _HOLD_S = 30.0
 _PROPOSE = 1
 _MANIFEST = 2
 _CHUNK = 3
+_STATUS = 4
+_TRANSFER = 5
 
 
 class _Founding(msgspec.Struct, frozen=True):
@@ -334,7 +337,55 @@ class Cluster:
             return await self._offer_manifest(*msgspec.msgpack.decode(body, type=tuple[int, int]))
         if kind == _CHUNK:
             return await self._offer_chunk(msgspec.msgpack.decode(body, type=ChunkRequest))
+        if kind == _STATUS:
+            return msgspec.msgpack.encode(self.led_partitions())
+        if kind == _TRANSFER:
+            group, to = msgspec.msgpack.decode(body, type=tuple[int, int])
+            self._replica(group).transfer_leader(NodeId(to))
+            return b""
         raise PenstockError(f"requests of kind {kind} are unknown")
+
+    # What operators ask.
+
+    def led_partitions(self) -> list[PartitionStatus]:
+        """Return what this node knows about the partitions that it leads."""
+        now_s = self._workplace.clock.steady_s()
+        return [
+            partition_status(partition, self.replicas_of(place), now_s)
+            for place, partition in self._partitions.items()
+            if partition.log.is_serving and place.topic in self.metadata.topics
+        ]
+
+    async def all_partitions(self) -> list[PartitionStatus]:
+        """Ask every node that can be reached for the partitions that it leads."""
+        answers = await asyncio.gather(
+            *(
+                self.links.request(node, _STATUS, b"", timeout_s=_REQUEST_TIMEOUT_S)
+                for node in self.links.connected
+            ),
+            return_exceptions=True,
+        )
+        found = {(each.topic, each.partition): each for each in self.led_partitions()}
+        for answer in answers:
+            if isinstance(answer, bytes):
+                for each in msgspec.msgpack.decode(answer, type=list[PartitionStatus]):
+                    found[each.topic, each.partition] = each
+        for topic in self.metadata.topics.values():
+            for number, replicas in enumerate(topic.replicas):
+                if (topic.name, number) not in found:
+                    found[topic.name, number] = leaderless(topic.name, number, replicas)
+        return [found[key] for key in sorted(found)]
+
+    async def transfer_leader(self, group: int, to: int) -> None:
+        """Let another replica of a group lead."""
+        leader = self.leaders.leader_of(group)
+        if leader is None or leader.node < 0:
+            raise Unavailable(f"group {group} has no leader at the moment")
+        if leader.node == self.member.node:
+            self._replica(group).transfer_leader(NodeId(to))
+            return
+        body = msgspec.msgpack.encode((group, to))
+        await self.links.request(NodeId(leader.node), _TRANSFER, body, timeout_s=_REQUEST_TIMEOUT_S)
 
     # Copying snapshots.
 

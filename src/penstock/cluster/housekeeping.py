@@ -29,6 +29,7 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 _DISK_CHECK_INTERVAL_S = 1.0
+_TRAFFIC_INTERVAL_S = 5.0
 # The scrub reads at most this much per second, to leave the disk to others.
 _SCRUB_BYTES_PER_S = 32 * 1024 * 1024
 
@@ -78,6 +79,7 @@ class Housekeeper:
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._watch_disk())
             tasks.create_task(self._checkpoint_rounds())
+            tasks.create_task(self._sample_traffic())
             tasks.create_task(self._retention_rounds())
             if self._options.scrub_interval_ms > 0:
                 tasks.create_task(self._scrub_rounds())
@@ -89,6 +91,13 @@ class Housekeeper:
             except OSError as failure:
                 logger.error("disk space is unknown", extra={"reason": str(failure)})
             await asyncio.sleep(_DISK_CHECK_INTERVAL_S)
+
+    async def _sample_traffic(self) -> None:
+        while True:
+            now_s = self._workplace.clock.steady_s()
+            for partition in self._cluster.partitions:
+                partition.traffic.sample(now_s)
+            await asyncio.sleep(_TRAFFIC_INTERVAL_S)
 
     async def _checkpoint_rounds(self) -> None:
         while True:
@@ -124,10 +133,7 @@ class Housekeeper:
     async def _checkpoint(self, log: ReplicatedLog) -> None:
         if log.needs_snapshot:
             await undisturbed(log.save_snapshot())
-        run = log.log.take_checkpoint()
-        if run is not None:
-            await self._in_thread(run.run)
-            log.log.finish_checkpoint(run)
+        await undisturbed(log.checkpoint())
 
     async def _retention_rounds(self) -> None:
         while True:
@@ -167,7 +173,9 @@ class Housekeeper:
         )
 
     async def _compact(self, log: ReplicatedLog, now_ms: int) -> None:
-        compaction = plan_compaction(log.log.segments, log.log.settings, now_ms)
+        compaction = plan_compaction(
+            log.log.segments, log.log.settings, now_ms, end_index=log.snapshot_index
+        )
         if compaction is None:
             return
         swapped = await self._in_thread(lambda: compaction.run(self._workplace.disk))
@@ -201,6 +209,9 @@ class Housekeeper:
                 damages = await self._in_thread(partial(_damages_of, segment, pace))
             except FileNotFoundError:
                 # Retention has removed the segment meanwhile.
+                continue
+            if segment not in log.log.segments:
+                # The segment was cut or replaced while it was being read.
                 continue
             for damage in damages:
                 _report(log, segment, damage)

@@ -66,6 +66,8 @@ class Replicas(msgspec.Struct, frozen=True):
     founders: tuple[tuple[int, int], ...]
     members: tuple[tuple[int, int], ...]
     leaving: tuple[tuple[int, int], ...] = ()
+    former: tuple[tuple[int, int], ...] = ()
+    """The members before the change that is being carried out; what cancelling it returns to."""
 
     @property
     def nodes(self) -> tuple[int, ...]:
@@ -424,7 +426,8 @@ class ClusterMetadata:
 def _with_members(replicas: Replicas, members: tuple[tuple[int, int], ...]) -> Replicas:
     former = dict.fromkeys((*replicas.members, *replicas.leaving))
     leaving = tuple(member for member in former if member not in members)
-    return Replicas(replicas.group, replicas.founders, members, leaving)
+    former_members = replicas.former or replicas.members
+    return Replicas(replicas.group, replicas.founders, members, leaving, former_members)
 
 
 def _settled(replicas: Replicas, members: tuple[tuple[int, int], ...]) -> Replicas:

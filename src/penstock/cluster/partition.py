@@ -9,6 +9,7 @@ from penstock.cluster.machine import Machine
 from penstock.cluster.producers import ProducerState, after_batch, check_sequence
 from penstock.cluster.replicated_log import ReplicaIdentity, ReplicatedLog, Transport
 from penstock.cluster.topic_machine import TopicMachine, encode_start_moved
+from penstock.cluster.traffic import Traffic
 from penstock.cluster.workplace import Workplace
 from penstock.errors import OffsetOutOfRange, OutOfOrderSequence
 from penstock.ids import Offset, Term, TopicPartition
@@ -43,6 +44,7 @@ class Partition:
         self._machine = machine
         self._in_flight: dict[int, _InFlight] = {}
         self._refused: dict[int, BatchHeader] = {}
+        self.traffic = Traffic()
 
     @classmethod
     def open(

@@ -56,7 +56,7 @@ class Stewardship:
     def _tend_group(self, log: ReplicatedLog, replicas: Replicas) -> list[Command]:
         voters = [_member(pair) for pair in replicas.members]
         is_settled = self._take_step(log, voters, [])
-        if is_settled and replicas.leaving:
+        if is_settled and (replicas.leaving or replicas.former):
             return [SettleReplicas(replicas.group, replicas.members)]
         return []
 
