@@ -16,9 +16,10 @@ from typing import Any
 
 import msgspec
 
+from penstock.cluster.contact import Contact
 from penstock.cluster.directories import Directories
 from penstock.cluster.formation import Formation
-from penstock.cluster.identity import load_identity
+from penstock.cluster.identity import Identity
 from penstock.cluster.leaders import LeaderTable
 from penstock.cluster.links import Hello, Leader, Links
 from penstock.cluster.machine import Machine
@@ -41,6 +42,7 @@ from penstock.cluster.metadata import (
 )
 from penstock.cluster.partition import Partition
 from penstock.cluster.placement import choose_replicas
+from penstock.cluster.repair import hand_over_if_leading, mended_bytes, write_mended
 from penstock.cluster.replicated_log import ReplicaIdentity, ReplicatedLog
 from penstock.cluster.status import PartitionStatus, leaderless, partition_status
 from penstock.cluster.stewardship import Stewardship
@@ -57,6 +59,7 @@ from penstock.cluster.upkeep import Upkeep
 from penstock.cluster.workplace import Workplace
 from penstock.config import Address, NodeOptions, read_peers
 from penstock.errors import (
+    Corruption,
     NotLeader,
     PenstockError,
     StorageFailed,
@@ -64,7 +67,7 @@ from penstock.errors import (
     Unavailable,
 )
 from penstock.ids import NodeId, ProducerId, TopicPartition
-from penstock.log import IndexHeader, LogSettings
+from penstock.log import INDEX_SUFFIX, Damage, IndexHeader, LogSettings, Segment
 from penstock.raft import (
     Incarnation,
     InstallSnapshot,
@@ -94,6 +97,7 @@ _MANIFEST = 2
 _CHUNK = 3
 _STATUS = 4
 _TRANSFER = 5
+_ENTRY = 6
 
 
 class _Founding(msgspec.Struct, frozen=True):
@@ -122,11 +126,13 @@ class Cluster:
         self._workplace = workplace
         self._group_machine = group_machine
         self._directories = Directories(options.data_dir, workplace.disk)
-        self.member = load_identity(workplace.disk, options.data_dir, options.node_id)
+        self._identity = Identity(workplace.disk, options.data_dir, options.node_id)
+        self.member = self._identity.member
         self._peers = read_peers(options.peers)
         self._formation = Formation(self.member, frozenset(self._peers))
         self.metadata = ClusterMetadata()
         self.leaders = LeaderTable()
+        self._contact = Contact()
         self.links = Links(self.member.node, self)
         self._raft_settings = RaftSettings(election_ticks=options.election_ticks, heartbeat_ticks=2)
         self._metadata_log: ReplicatedLog | None = None
@@ -142,6 +148,7 @@ class Cluster:
         self._reconciled_version = -1
         self._changed = asyncio.Condition()
         self.peer_port = 0
+        self._description: Node | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._notices: set[asyncio.Future[None]] = set()
         self.upkeep = Upkeep()
@@ -180,10 +187,11 @@ class Cluster:
             kafka.host,
             kafka.port,
             http_port,
+            self._identity.replaced,
         )
-        while self.metadata.nodes.get(self.member.node) != description:
-            with suppress(Unavailable):
-                await self.change(RegisterNode(description))
+        self._description = description
+        await self._announce(description)
+        self._contact.joined()
         while not self._is_settled():
             await self._wait_for_change()
         await self._in_thread(lambda: self._directories.report_unknown(self._is_current))
@@ -257,7 +265,7 @@ class Cluster:
 
     def _open_log(self, name: str, group: int, directory: Path, machine: Machine) -> ReplicatedLog:
         return ReplicatedLog(
-            ReplicaIdentity(name, group, self.member),
+            ReplicaIdentity(name, group, self._identity.member_of(group)),
             directory,
             _STATE_LOG_SETTINGS,
             machine,
@@ -337,6 +345,11 @@ class Cluster:
             return await self._offer_manifest(*msgspec.msgpack.decode(body, type=tuple[int, int]))
         if kind == _CHUNK:
             return await self._offer_chunk(msgspec.msgpack.decode(body, type=ChunkRequest))
+        if kind == _ENTRY:
+            group, index = msgspec.msgpack.decode(body, type=tuple[int, int])
+            log = self._replica(group)
+            log.check_serving()
+            return log.log.payload_at(index)[1]
         if kind == _STATUS:
             return msgspec.msgpack.encode(self.led_partitions())
         if kind == _TRANSFER:
@@ -386,6 +399,55 @@ class Cluster:
             return
         body = msgspec.msgpack.encode((group, to))
         await self.links.request(NodeId(leader.node), _TRANSFER, body, timeout_s=_REQUEST_TIMEOUT_S)
+
+    # Mending damage.
+
+    async def mend(self, log: ReplicatedLog, segment: Segment, damage: Damage) -> bool:
+        """Replace damaged bytes by those of the group's leader; False when that is not possible."""
+        if damage.path.endswith(INDEX_SUFFIX):
+            return False
+        if hand_over_if_leading(log) or log.leader in (None, self.member.node):
+            return False
+        leader = log.leader
+        assert leader is not None
+
+        async def ask(index: int) -> bytes:
+            body = msgspec.msgpack.encode((log.identity.group, index))
+            return await self.links.request(leader, _ENTRY, body, timeout_s=_REQUEST_TIMEOUT_S)
+
+        try:
+            data = await mended_bytes(segment, damage, ask)
+        except Unavailable as error:
+            logger.warning("damage not mended", extra={"log": log.name, "reason": str(error)})
+            return False
+        await self._in_thread(partial(write_mended, segment, damage, data))
+        return True
+
+    def _replace_replica(self, place: TopicPartition, replicas: Replicas) -> None:
+        """Take part in the group of a damaged replica as a stranger, with an empty log.
+
+        The new incarnation is durable before the damaged files are moved away: an empty log under
+        the old one could vote against what the replica once acknowledged.
+        """
+        if len(replicas.members) > 1:
+            self._identity.replace(replicas.group)
+            self._directories.set_aside(place)
+            self._workplace.loop.call_soon_threadsafe(self._register_again)
+
+    def _register_again(self) -> None:
+        if self._description is not None:
+            description = msgspec.structs.replace(
+                self._description, replaced=self._identity.replaced
+            )
+            self._description = description
+            self._spawn(self._announce(description))
+
+    async def _announce(self, description: Node) -> None:
+        # Also when nothing has changed: with the answer this node has caught up with the metadata.
+        while True:
+            with suppress(Unavailable):
+                await self.change(RegisterNode(description))
+                return
 
     # Copying snapshots.
 
@@ -480,6 +542,7 @@ class Cluster:
     def _leadership(self, log: ReplicatedLog) -> None:
         """Note who leads a group, and tell everyone when it is this node."""
         if log.leader is None:
+            self.leaders.deposed(log.identity.group, self.member.node)
             return
         leader = Leader(log.identity.group, log.term, log.leader)
         self.leaders.learn([leader])
@@ -489,6 +552,7 @@ class Cluster:
         self._tell()
 
     def _metadata_leadership(self, log: ReplicatedLog) -> None:
+        self._contact.leader_is(log.leader, self._workplace.loop.time())
         self._leadership(log)
         if log.is_serving:
             self._spawn(self._lead_metadata(log))
@@ -553,6 +617,15 @@ class Cluster:
     def version(self) -> int:
         """Changes whenever a topic, a node or a leader does."""
         return self.metadata.version + self.leaders.version
+
+    @property
+    def is_cut_off(self) -> bool:
+        """True when others may know better than this node who leads."""
+        log = self._metadata_log
+        if log is None:
+            return True
+        reachable = {self.member.node, *self.links.connected}
+        return self._contact.is_lost(log.raft.membership, reachable, self._workplace.loop.time())
 
     def logs(self) -> Iterator[ReplicatedLog]:
         """All logs that are open on this node."""
@@ -692,7 +765,8 @@ class Cluster:
 
     def _is_mine(self, replicas: Replicas) -> bool:
         """True for replicas that this node keeps, also while it is on its way out."""
-        return tuple(self.member) in (*replicas.members, *replicas.leaving)
+        member = tuple(self._identity.member_of(replicas.group))
+        return member in (*replicas.members, *replicas.leaving)
 
     async def _close_unwanted(self) -> None:
         wanted = {
@@ -766,7 +840,7 @@ class Cluster:
 
     def _found_replica(self, directory: Path, replicas: Replicas, machine: Machine) -> None:
         """Begin a group that this node founds; a later member starts with nothing."""
-        if tuple(self.member) in replicas.founders:
+        if tuple(self._identity.member_of(replicas.group)) in replicas.founders:
             founders = [
                 Member(NodeId(node), Incarnation(incarnation))
                 for node, incarnation in replicas.founders
@@ -775,9 +849,9 @@ class Cluster:
 
     def _begin(self, log: ReplicatedLog, replicas: Replicas) -> None:
         """Elect the intended leader of a new group at once; others wait for their timeout."""
-        is_alone = log.raft.membership.voters == (self.member,)
+        is_alone = log.raft.membership.voters == (log.identity.member,)
         is_new = log.raft.last_index == 0
-        if is_alone or (is_new and replicas.founders[0] == tuple(self.member)):
+        if is_alone or (is_new and replicas.founders[0] == tuple(log.identity.member)):
             log.campaign()
 
     def _open_partitions(
@@ -809,7 +883,9 @@ class Cluster:
         try:
             partition = Partition.open(
                 place,
-                ReplicaIdentity(str(place), replicas.group, self.member),
+                ReplicaIdentity(
+                    str(place), replicas.group, self._identity.member_of(replicas.group)
+                ),
                 directory,
                 settings,
                 found=lambda machine: self._found_replica(directory, replicas, machine),
@@ -818,6 +894,9 @@ class Cluster:
                 transport=self.links,
                 raft_settings=self._raft_settings,
             )
+        except Corruption as error:
+            self._replace_replica(place, replicas)
+            return _cannot_open(place, error)
         except (OSError, PenstockError) as error:
             return _cannot_open(place, error)
         cut_bytes = partition.log.log.cut_bytes

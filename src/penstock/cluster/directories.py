@@ -118,6 +118,16 @@ class Directories:
         """Move the files of a shard away that other nodes keep now."""
         self._discard(self.group_shard(shard))
 
+    def set_aside(self, place: TopicPartition) -> None:
+        """Move a damaged replica away, where nobody uses it and nothing is lost of it."""
+        damaged = self._data_dir / "damaged"
+        self._disk.make_directory(damaged)
+        number = len(self._disk.names(damaged)) + 1
+        source = self.partition(place.topic, place.partition)
+        self._disk.rename(source, damaged / f"{place}.{number}")
+        self._disk.sync_directory(source.parent)
+        self._disk.sync_directory(damaged)
+
     def _discard(self, directory: Path) -> None:
         if self._disk.exists(directory):
             self._disk.rename(directory, self._deleted / str(uuid.uuid4()))

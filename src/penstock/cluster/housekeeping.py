@@ -214,7 +214,10 @@ class Housekeeper:
                 # The segment was cut or replaced while it was being read.
                 continue
             for damage in damages:
-                _report(log, segment, damage)
+                if (damage.start, damage.end) not in segment.damage:
+                    _report(log, segment, damage)
+                if not await self._cluster.mend(log, segment, damage) and not damage.is_log:
+                    log.fail(Corruption(f"{damage.path} is damaged: {damage.reason}"))
 
 
 def _damages_of(segment: Segment, pace: Callable[[int], None]) -> list[Damage]:
@@ -222,8 +225,6 @@ def _damages_of(segment: Segment, pace: Callable[[int], None]) -> list[Damage]:
 
 
 def _report(log: ReplicatedLog, segment: Segment, damage: Damage) -> None:
-    if (damage.start, damage.end) in segment.damage:
-        return
     logger.error(
         "damage found",
         extra={
@@ -235,5 +236,3 @@ def _report(log: ReplicatedLog, segment: Segment, damage: Damage) -> None:
     )
     if damage.is_log:
         segment.damage.append((damage.start, damage.end))
-    else:
-        log.fail(Corruption(f"{damage.path} is damaged: {damage.reason}"))

@@ -32,8 +32,14 @@ class LeaderTable:
         """Return all groups that a node leads."""
         return [leader for leader in self._leaders.values() if leader.node == node]
 
+    def deposed(self, group: int, node: int) -> None:
+        """A node does not lead a group any more, and nobody knows yet who does."""
+        leader = self._leaders.get(group)
+        if leader is not None and leader.node == node:
+            self._leaders[group] = Leader(group, leader.term, -1)
+            self.version += 1
+
     def lost(self, node: int) -> None:
         """A node cannot be reached: whatever it led has no known leader until one is announced."""
         for leader in self.led_by(node):
-            self._leaders[leader.group] = Leader(leader.group, leader.term, -1)
-            self.version += 1
+            self.deposed(leader.group, node)

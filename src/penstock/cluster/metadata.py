@@ -47,6 +47,8 @@ class Node(msgspec.Struct, frozen=True):
     kafka_host: str
     kafka_port: int
     http_port: int
+    replaced: dict[int, int] = {}
+    """Groups in which the node takes part under another incarnation, having lost its replica."""
 
     @property
     def member(self) -> Member:

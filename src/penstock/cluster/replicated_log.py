@@ -28,10 +28,12 @@ from penstock.cluster.replica_storage import RAFT_KINDS, ReplicaStorage
 from penstock.cluster.transfer import finish_interrupted_transfer
 from penstock.cluster.workplace import Workplace
 from penstock.errors import (
+    Corruption,
     DiskFull,
     NotLeader,
     OffsetOutOfRange,
     PenstockError,
+    StorageFailed,
     Unavailable,
 )
 from penstock.ids import EntryIndex, NodeId, Offset, Term
@@ -64,7 +66,7 @@ from penstock.raft import (
 )
 from penstock.raft import EntryKind as RaftKind
 from penstock.raft import Snapshot as RaftSnapshot
-from penstock.record import RecordBatch, read_header, stamp
+from penstock.record import RecordBatch, batch_without_records, read_header, stamp
 
 logger = logging.getLogger(__name__)
 
@@ -167,6 +169,8 @@ class ReplicatedLog:
         self._states: list[_Proposal] = []
         self._queued_bytes = 0
         self._in_flight: deque[_Proposal] = deque()
+        # Entries up to here may be stored although their proposers were told that the disk is full.
+        self._doubtful_index = EntryIndex(0)
         # Entries that were written in this run and are not applied yet.
         self._unapplied: deque[Entry] = deque()
         self._is_closed = False
@@ -221,6 +225,7 @@ class ReplicatedLog:
             snapshot = Snapshot(FIRST_INDEX, Term(0), _encode_state(state))
         else:
             state = _decode_state(snapshot.payload)
+        self._check_continues(snapshot)
         self.machine.restore(state.machine, snapshot.index)
         if self.log.is_empty:
             self.log.begin_at(
@@ -247,6 +252,16 @@ class ReplicatedLog:
             applied=EntryIndex(snapshot.index - 1),
         )
 
+    def _check_continues(self, snapshot: Snapshot) -> None:
+        """Raise `Corruption` when entries between the snapshot and the log are missing."""
+        if self.log.is_empty:
+            return
+        if not self.log.first_index <= snapshot.index <= self.log.next_index:
+            raise Corruption(
+                f"{self.log.directory} holds entries from {self.log.first_index} to"
+                f" {self.log.next_index}, its newest whole snapshot stands at {snapshot.index}"
+            )
+
     def _offset_after(self, index: int) -> Offset:
         if index < self.log.first_index:
             return self.log.first_offset
@@ -272,7 +287,8 @@ class ReplicatedLog:
     @property
     def is_serving(self) -> bool:
         """True on a leader that has applied everything that was committed before its term."""
-        return self.raft.role is Role.LEADER and self.applied_index >= self._reign_start
+        is_leading = self.raft.role is Role.LEADER and self.applied_index >= self._reign_start
+        return is_leading and self.failure is None and not self._is_closed
 
     def check_serving(self) -> None:
         """Raise when this replica cannot answer for the log."""
@@ -316,7 +332,9 @@ class ReplicatedLog:
         self, batch: RecordBatch | None, payload: bytes, *, waits_for_commit: bool
     ) -> _Proposal:
         self.check_serving()
-        if self._storage.is_full:
+        if self._storage.is_full or self.applied_index < self._doubtful_index:
+            # A producer that was told so sends again. It is heard when the fate of the first copy
+            # is known, so that the second one is recognised.
             raise DiskFull(f"the disk of {self.name} is full")
         if self._queued_bytes > _QUEUED_BYTES_MAX:
             raise Unavailable(
@@ -337,33 +355,40 @@ class ReplicatedLog:
         """Turn the proposals that wait into entries: records first, as `Flush` demands."""
         if not (self._records or self._states) or self.raft.role is not Role.LEADER:
             return
+        records, states = self._take_queued()
         offset = self.log.next_offset
-        size_bytes = 0
-        taken = 0
         try:
-            for proposal in self._records:
-                if taken and size_bytes + proposal.size_bytes > _DRAIN_BYTES_MAX:
-                    break
+            while records:
+                proposal = records[0]
                 assert proposal.batch is not None
                 stamp(proposal.batch.data, offset, self.raft.term)
                 proposal.index = self.raft.propose(RaftKind.RECORDS, proposal.batch.data)
                 proposal.offset = offset
                 offset = Offset(offset + proposal.batch.header.offsets)
-                self._in_flight.append(proposal)
-                size_bytes += proposal.size_bytes
-                taken += 1
-            for proposal in self._states:
-                proposal.index = self.raft.propose(RaftKind.STATE, proposal.payload)
-                self._in_flight.append(proposal)
-                size_bytes += proposal.size_bytes
-            self._states.clear()
-        except NotLeader as error:
+                self._in_flight.append(records.popleft())
+            while states:
+                states[0].index = self.raft.propose(RaftKind.STATE, states[0].payload)
+                self._in_flight.append(states.popleft())
+        except Unavailable as error:
             # Leadership is being handed over; what became an entry already is on its way.
+            for proposal in (*records, *states):
+                proposal.fail(error)
             self._fail_queued(error)
-            taken = 0
-        del self._records[:taken]
-        self._queued_bytes = max(0, self._queued_bytes - size_bytes)
         self._pump()
+
+    def _take_queued(self) -> tuple[deque[_Proposal], deque[_Proposal]]:
+        """Take what the next flush shall hold out of the queues: at least one proposal."""
+        taken: tuple[deque[_Proposal], deque[_Proposal]] = (deque(), deque())
+        size_bytes = 0
+        for queue, into in zip((self._records, self._states), taken, strict=True):
+            for proposal in queue:
+                if size_bytes and size_bytes + proposal.size_bytes > _DRAIN_BYTES_MAX:
+                    break
+                into.append(proposal)
+                size_bytes += proposal.size_bytes
+            del queue[: len(into)]
+        self._queued_bytes -= size_bytes
+        return taken
 
     def _persisted(self, mark: Mark) -> None:
         for proposal in self._in_flight:
@@ -378,6 +403,7 @@ class ReplicatedLog:
         error = DiskFull(f"the disk ran full while {self.name} was written")
         for proposal in self._in_flight:
             proposal.fail(error)
+            self._doubtful_index = proposal.index
         self._fail_queued(error)
 
     def _fail_queued(self, error: PenstockError) -> None:
@@ -391,6 +417,7 @@ class ReplicatedLog:
         for proposal in self._in_flight:
             proposal.fail(error)
         self._in_flight.clear()
+        self._doubtful_index = EntryIndex(0)
         self._fail_queued(error)
 
     # Driving consensus.
@@ -424,7 +451,7 @@ class ReplicatedLog:
 
     def _pump(self) -> None:
         """Carry out what consensus wants, until it wants nothing more."""
-        while (effects := self.raft.ready()) is not None:
+        while self.failure is None and (effects := self.raft.ready()) is not None:
             self._carry_out(effects)
 
     def _carry_out(self, effects: Effects) -> None:
@@ -455,8 +482,8 @@ class ReplicatedLog:
             entries = [
                 self._stored_entry(index) for index in range(order.prev_index + 1, order.end)
             ]
-        except PenstockError as damage:
-            self.fail(damage)
+        except (OSError, PenstockError) as damage:
+            self._damaged(damage)
             return
         if self.raft.leads(order.term):
             self._transport.send(self.identity.group, order.with_entries(entries))
@@ -464,6 +491,9 @@ class ReplicatedLog:
     def _stored_entry(self, index: int) -> Entry:
         row, payload = self.log.payload_at(index)
         kind = RAFT_KINDS[EntryKind(row.kind)]
+        if row.kind == EntryKind.RECORDS and row.size == 0:
+            # Compaction has removed all records of the batch; its offsets stay taken.
+            payload = bytes(batch_without_records(row.first_offset, row.records, row.term))
         return Entry(EntryIndex(index), Term(row.term), kind, len(payload), payload)
 
     def _leadership_changed(self) -> None:
@@ -473,6 +503,7 @@ class ReplicatedLog:
         else:
             self._fail_proposals(NotLeader(f"{self.name} is led by node {self.raft.leader}"))
         self._notice_leadership()
+        self._wake_watchers()
 
     def _notice_leadership(self) -> None:
         self._was_serving = self.is_serving
@@ -521,13 +552,17 @@ class ReplicatedLog:
 
     def _apply(self, start: int, end: int) -> None:
         for index in range(start, end):
-            self._apply_entry(self._entry_to_apply(index))
+            try:
+                entry = self._entry_to_apply(index)
+            except (OSError, PenstockError) as damage:
+                self._damaged(damage)
+                return
+            self._apply_entry(entry)
         self.applied_index = EntryIndex(end - 1)
         self.raft.applied(self.applied_index)
         if self.is_serving != self._was_serving:
             self._notice_leadership()
-        for notify in tuple(self._watchers):
-            notify()
+        self._wake_watchers()
         while self._applied_waiters and self._applied_waiters[0][0] < end:
             waiter = self._applied_waiters.pop(0)[1]
             if not waiter.done():
@@ -553,9 +588,6 @@ class ReplicatedLog:
             self._membership_index = entry.index
 
     def _apply_records(self, entry: Entry, proposal: _Proposal | None) -> None:
-        if entry.size_bytes == 0:
-            # Compaction has removed all records of the batch.
-            return
         header = read_header(entry.payload)
         self.high_watermark = Offset(header.next_offset)
         self.machine.apply_records(header, Offset(header.base_offset))
@@ -574,9 +606,10 @@ class ReplicatedLog:
                 proposal.succeed(result)
 
     async def wait_applied(self, index: int) -> None:
-        """Wait until this replica has applied the entry at `index`."""
+        """Wait until this replica has applied the entry at `index`; raise when it never will."""
         if self.applied_index >= index:
             return
+        self.check_open()
         waiter: asyncio.Future[None] = self._workplace.loop.create_future()
         self._applied_waiters.append((index, waiter))
         self._applied_waiters.sort(key=lambda pair: pair[0])
@@ -597,12 +630,16 @@ class ReplicatedLog:
         return self.log.read(offset, end_offset=self.high_watermark, bytes_max=bytes_max)
 
     def watch(self, notify: Callable[[], None]) -> None:
-        """Call `notify` after each commit until `unwatch`."""
+        """Call `notify` after each commit, and when reading ends, until `unwatch`."""
         self._watchers.add(notify)
 
     def unwatch(self, notify: Callable[[], None]) -> None:
         """Undo `watch`."""
         self._watchers.discard(notify)
+
+    def _wake_watchers(self) -> None:
+        for notify in tuple(self._watchers):
+            notify()
 
     # Snapshots.
 
@@ -628,6 +665,10 @@ class ReplicatedLog:
         """True when a restart would have to replay many entries."""
         return self.applied_index - self._snapshot.index >= _SNAPSHOT_ENTRIES
 
+    async def checkpoint(self) -> None:
+        """Note how far the files are durable, so that a restart reads less of them."""
+        await self._storage.run_checkpoint()
+
     async def save_snapshot(self) -> None:
         """Save the machine's state as of the last applied entry."""
         index = EntryIndex(self.applied_index + 1)
@@ -642,21 +683,13 @@ class ReplicatedLog:
         )
         membership = self._membership
         snapshot = Snapshot(index, self.log.term_at(index - 1), _encode_state(state))
-        checkpoint = self.log.take_checkpoint()
-
-        def save() -> None:
-            if checkpoint is not None:
-                # Records that are not synced one by one must not end below their own snapshot.
-                checkpoint.run()
-            save_snapshot(self._workplace.disk, self.log.directory, snapshot)
-
+        disk, directory = self._workplace.disk, self.log.directory
         self.is_snapshotting = True
         try:
-            await self._workplace.loop.run_in_executor(self._workplace.executor, save)
+            # Records that are not synced one by one must not end below their own snapshot.
+            await self._storage.run_checkpoint(lambda: save_snapshot(disk, directory, snapshot))
         finally:
             self.is_snapshotting = False
-        if checkpoint is not None:
-            self.log.finish_checkpoint(checkpoint)
         self._snapshot = RaftSnapshot(EntryIndex(index - 1), snapshot.term, membership)
 
     # The end.
@@ -667,19 +700,35 @@ class ReplicatedLog:
             return
         self.failure = failure
         logger.error("replica failed", extra={"log": self.name, "reason": str(failure)})
+        self._storage.fail(failure)
         self._fail_proposals(failure)
+        self._fail_applied_waiters(failure)
         self.on_leadership()
+        self._wake_watchers()
+
+    def _damaged(self, damage: OSError | PenstockError) -> None:
+        if isinstance(damage, PenstockError):
+            self.fail(damage)
+        else:
+            self.fail(StorageFailed(f"{self.name} cannot be read: {damage}"))
+
+    def _fail_applied_waiters(self, error: PenstockError) -> None:
+        for _, waiter in self._applied_waiters:
+            if not waiter.done():
+                waiter.set_exception(error)
+        self._applied_waiters.clear()
 
     async def close(self) -> None:
         """Wait for what is being written, save a snapshot and release the files."""
         if self._is_closed:
             return
         self._is_closed = True
-        await self._storage.run_exclusive(lambda: None)
-        self._fail_proposals(NotLeader(f"{self.name} is closed on this node"))
+        await self._storage.stop()
+        closed = NotLeader(f"{self.name} is closed on this node")
+        self._fail_proposals(closed)
+        self._fail_applied_waiters(closed)
         if self.failure is None:
             await self.save_snapshot()
             await self._workplace.loop.run_in_executor(self._workplace.executor, self.log.close)
         self._storage.close()
-        for notify in tuple(self._watchers):
-            notify()
+        self._wake_watchers()

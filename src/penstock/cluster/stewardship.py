@@ -92,14 +92,16 @@ class Stewardship:
         """Give the place of a lost memory to the one that the node has now."""
         commands: list[Command] = []
         for replicas in self._metadata.all_replicas():
-            members = tuple(self._newest(pair) for pair in replicas.members)
+            members = tuple(self._newest(replicas.group, pair) for pair in replicas.members)
             if members != replicas.members:
                 commands.append(ChangeReplicas(replicas.group, members))
         return commands
 
-    def _newest(self, pair: tuple[int, int]) -> tuple[int, int]:
+    def _newest(self, group: int, pair: tuple[int, int]) -> tuple[int, int]:
         node = self._metadata.nodes.get(pair[0])
-        return pair if node is None else (node.node_id, node.incarnation)
+        if node is None:
+            return pair
+        return node.node_id, node.replaced.get(group, node.incarnation)
 
 
 def _member(pair: tuple[int, int]) -> Member:
