@@ -4,15 +4,17 @@ from collections import Counter
 from dataclasses import dataclass
 
 from penstock.cluster import (
+    METADATA_GROUP,
     ChangeReplicas,
     Cluster,
+    ClusterMetadata,
     DrainNode,
     Node,
     PartitionStatus,
     RemoveNode,
     Replicas,
 )
-from penstock.errors import Conflict, InvalidReplication, InvalidRequest, NotFound
+from penstock.errors import Conflict, InvalidReplication, InvalidRequest, NotFound, Unavailable
 from penstock.ids import TopicPartition
 
 # A partition with more than this many times the mean traffic is hot.
@@ -28,6 +30,8 @@ class NodeStatus:
     is_draining: bool
     leads: int
     replicas: int
+    logs: int
+    """All logs that have a replica there, those of consumer groups included; 0 when drained."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +41,7 @@ class ClusterStatus:
     cluster_id: str
     asked_node: int
     metadata_leader: int
+    """-1 while there is none."""
     nodes: list[NodeStatus]
     topics: int
     partitions: int
@@ -53,14 +58,15 @@ class Operations:
         self._cluster = cluster
         self._node_id = node_id
 
-    async def status(self, metadata_leader: int) -> ClusterStatus:
+    async def status(self) -> ClusterStatus:
         """Look at everything."""
+        metadata = self._metadata()
         partitions = await self._cluster.all_partitions()
-        metadata = self._cluster.metadata
+        leader = self._cluster.leaders.leader_of(METADATA_GROUP)
         return ClusterStatus(
             cluster_id=str(metadata.cluster_id),
             asked_node=self._node_id,
-            metadata_leader=metadata_leader,
+            metadata_leader=leader.node if leader else -1,
             nodes=self._node_statuses(partitions),
             topics=len(metadata.topics),
             partitions=len(partitions),
@@ -70,11 +76,22 @@ class Operations:
             hot=[_name(each) for each in hot_partitions(partitions)],
         )
 
+    def _metadata(self) -> ClusterMetadata:
+        """Return the metadata, which is empty until the node belongs to a cluster."""
+        if self._cluster.metadata.cluster_id is None:
+            raise Unavailable(f"node {self._node_id} belongs to no cluster yet")
+        return self._cluster.metadata
+
     def _node_statuses(self, partitions: list[PartitionStatus]) -> list[NodeStatus]:
         leads = Counter(each.leader for each in partitions)
         replicas = Counter(node for each in partitions for node in each.replicas)
         metadata = self._cluster.metadata
-        reachable = {*self._cluster.links.connected, self._node_id}
+        logs = Counter(
+            node
+            for each in metadata.all_replicas()
+            for node in {*each.nodes, *(node for node, _ in each.leaving)}
+        )
+        reachable = self._reachable()
         return [
             NodeStatus(
                 node,
@@ -82,14 +99,19 @@ class Operations:
                 node_id in metadata.draining,
                 leads[node_id],
                 replicas[node_id],
+                logs[node_id],
             )
             for node_id, node in sorted(metadata.nodes.items())
         ]
 
+    def _reachable(self) -> set[int]:
+        return {*self._cluster.links.connected, self._node_id}
+
     async def partitions(self, topic: str | None = None) -> list[PartitionStatus]:
         """Return all partitions, or those of one topic."""
+        metadata = self._metadata()
         if topic is not None:
-            self._cluster.metadata.topic(topic)
+            metadata.topic(topic)
         found = await self._cluster.all_partitions()
         return [each for each in found if topic is None or each.topic == topic]
 
@@ -114,15 +136,36 @@ class Operations:
             )
         await self._cluster.transfer_leader(replicas.group, to)
 
-    async def drain(self, node_id: int) -> int:
-        """Move everything off a node and place nothing new there; return how much is moved."""
+    async def drain(self, node_id: int, *, may_shrink: bool = False) -> int:
+        """Move everything off a node and place nothing new there; return how much is moved.
+
+        Where no other node is left to take a replica, nothing is begun, unless the logs may go on
+        with fewer replicas.
+        """
+        metadata = self._metadata()
+        if node_id not in metadata.nodes:
+            raise NotFound(f"there is no node {node_id}; the nodes are {sorted(metadata.nodes)}")
+        self._check_room(node_id, may_shrink=may_shrink)
         await self._cluster.change(DrainNode(node_id, True))
         moved = 0
-        for replicas in list(self._cluster.metadata.all_replicas()):
+        for replicas in list(metadata.all_replicas()):
             if node_id in replicas.nodes:
                 await self._change(replicas, self._without(replicas, node_id))
                 moved += 1
         return moved
+
+    def _check_room(self, node_id: int, *, may_shrink: bool) -> None:
+        """Raise when a replica of a node has nowhere to go."""
+        held = [each for each in self._cluster.metadata.all_replicas() if node_id in each.nodes]
+        stuck = [each for each in held if not self._free_nodes(each, node_id)]
+        if stuck and not may_shrink:
+            raise InvalidReplication(
+                f"{len(stuck)} of {len(held)} logs of node {node_id} have"
+                f" {max(len(each.nodes) for each in stuck)} replicas and no other node to move to;"
+                " add a node, or let them shrink"
+            )
+        if any(len(each.nodes) == 1 for each in stuck):
+            raise InvalidReplication(f"no other node can take the last replica of node {node_id}")
 
     async def end_drain(self, node_id: int) -> None:
         """Let a node take replicas again."""
@@ -130,8 +173,11 @@ class Operations:
 
     async def remove_node(self, node_id: int) -> None:
         """Forget a node that replicates nothing any more."""
-        if node_id not in self._cluster.metadata.nodes:
-            raise NotFound(f"there is no node {node_id}")
+        known = self._metadata().nodes
+        if node_id not in known:
+            raise NotFound(f"there is no node {node_id}; the nodes are {sorted(known)}")
+        if len(known) == 1:
+            raise InvalidRequest(f"node {node_id} is the only node of the cluster")
         await self._cluster.change(RemoveNode(node_id))
 
     async def balance(self) -> list[str]:
@@ -151,24 +197,32 @@ class Operations:
             raise InvalidReplication(
                 f"replicas {nodes} were asked for, the cluster has nodes {sorted(known)}"
             )
+        draining = self._cluster.metadata.draining.difference(replicas.nodes).intersection(nodes)
+        if draining:
+            raise Conflict(f"node {min(draining)} is being drained and takes no replicas")
         members = tuple((node, known[node].incarnation) for node in nodes)
         await self._cluster.change(ChangeReplicas(replicas.group, members))
 
     def _without(self, replicas: Replicas, node_id: int) -> list[int]:
         """Return the nodes of a log with another one in the place of `node_id`."""
-        metadata = self._cluster.metadata
-        counts = Counter(node for each in metadata.all_replicas() for node in each.nodes)
-        free = [
-            node
-            for node in metadata.nodes
-            if node not in replicas.nodes and node not in metadata.draining
-        ]
-        kept = [node for node in replicas.nodes if node != node_id]
-        if free:
-            return [*kept, min(free, key=lambda node: (counts[node], node))]
-        if not kept:
+        counts = Counter(
+            node for each in self._cluster.metadata.all_replicas() for node in each.nodes
+        )
+        reachable = self._reachable()
+        free = self._free_nodes(replicas, node_id)
+        # A node that cannot be reached could not catch up; it is the last resort.
+        free.sort(key=lambda node: (node not in reachable, counts[node], node))
+        # In the same position, so that whoever is meant to lead stays the first.
+        position = replicas.nodes.index(node_id)
+        nodes = [*replicas.nodes[:position], *free[:1], *replicas.nodes[position + 1 :]]
+        if not nodes:
             raise InvalidReplication(f"no other node can take the last replica of node {node_id}")
-        return kept
+        return nodes
+
+    def _free_nodes(self, replicas: Replicas, node_id: int) -> list[int]:
+        metadata = self._cluster.metadata
+        taken = {*replicas.nodes, *metadata.draining, node_id}
+        return [node for node in metadata.nodes if node not in taken]
 
 
 def hot_partitions(partitions: list[PartitionStatus]) -> list[PartitionStatus]:
