@@ -319,6 +319,22 @@ class NodeOptions:
         limits="HOST or HOST:PORT",
         parse=_parse_address,
     )
+    peer_tls_certificate: str = _text(
+        "",
+        "Certificate that this node shows to other nodes, as a PEM file; empty for links without"
+        " TLS.",
+        limits="a path",
+        parse=str,
+    )
+    peer_tls_key: str = _text(
+        "", "Private key of the certificate, as a PEM file.", limits="a path", parse=str
+    )
+    peer_tls_authority: str = _text(
+        "",
+        "Authorities that must have signed the certificates of other nodes, as a PEM file.",
+        limits="a path",
+        parse=str,
+    )
     transfer_bytes_per_s: int = _size(
         100_000_000,
         "Speed at which a replica is copied from another node that no longer has its entries.",

@@ -21,7 +21,7 @@ from penstock.cluster.directories import Directories
 from penstock.cluster.formation import Formation
 from penstock.cluster.identity import Identity
 from penstock.cluster.leaders import LeaderTable
-from penstock.cluster.links import Hello, Leader, Links
+from penstock.cluster.links import Hello, Leader, Links, load_link_tls
 from penstock.cluster.machine import Machine
 from penstock.cluster.metadata import (
     METADATA_GROUP,
@@ -133,7 +133,12 @@ class Cluster:
         self.metadata = ClusterMetadata()
         self.leaders = LeaderTable()
         self._contact = Contact()
-        self.links = Links(self.member.node, self)
+        tls = load_link_tls(
+            certificate=options.peer_tls_certificate,
+            key=options.peer_tls_key,
+            authority=options.peer_tls_authority,
+        )
+        self.links = Links(self.member.node, self, tls)
         self._raft_settings = RaftSettings(election_ticks=options.election_ticks, heartbeat_ticks=2)
         self._metadata_log: ReplicatedLog | None = None
         self._replicas: dict[int, ReplicatedLog] = {}

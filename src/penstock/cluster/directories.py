@@ -7,6 +7,7 @@ groups/<shard>/               consumer groups and their offsets
 topics/<topic>/id             the topic's id, so that leftovers of an older topic are noticed
 topics/<topic>/<partition>/   the partition's log
 deleted/<topic id>/           on its way out
+damaged/<partition>.<n>/      replicas that could not be opened, kept for people to look at
 """
 
 import contextlib

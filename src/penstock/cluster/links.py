@@ -20,17 +20,18 @@ when the connection breaks.
 import asyncio
 import itertools
 import logging
+import ssl
 import struct
 from collections.abc import Awaitable, Iterable, Sequence
 from contextlib import suppress
 from enum import IntEnum
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import msgspec
 
 from penstock import errors
 from penstock.config import Address
-from penstock.errors import InvalidRequest, PenstockError, Unavailable
+from penstock.errors import InvalidConfiguration, InvalidRequest, PenstockError, Unavailable
 from penstock.ids import NodeId
 from penstock.raft import (
     Heartbeat,
@@ -91,6 +92,35 @@ class Leader(msgspec.Struct, frozen=True, array_like=True):
     node: int
 
 
+class LinkTls(NamedTuple):
+    """How links are encrypted. Both sides show a certificate of the same authorities."""
+
+    accepting: ssl.SSLContext
+    dialling: ssl.SSLContext
+
+
+def load_link_tls(*, certificate: str, key: str, authority: str) -> LinkTls | None:
+    """Read the files that the options name; all three are given, or none."""
+    given = {"certificate": certificate, "key": key, "authority": authority}
+    if not any(given.values()):
+        return None
+    missing = [f"peer_tls_{name}" for name, path in given.items() if not path]
+    if missing:
+        raise InvalidConfiguration(f"links with TLS also need {', '.join(missing)}")
+    contexts = []
+    for purpose in (ssl.Purpose.CLIENT_AUTH, ssl.Purpose.SERVER_AUTH):
+        try:
+            context = ssl.create_default_context(purpose, cafile=authority)
+            context.load_cert_chain(certificate, key)
+        except OSError as error:
+            raise InvalidConfiguration(f"the TLS files of links cannot be used: {error}") from error
+        context.verify_mode = ssl.CERT_REQUIRED
+        # Nodes are told apart by their hello; the certificate says that they belong here.
+        context.check_hostname = False
+        contexts.append(context)
+    return LinkTls(*contexts)
+
+
 class LinkOwner(Protocol):
     """What the links of a node need from it."""
 
@@ -146,9 +176,10 @@ class _Link:
 class Links:
     """All connections of a node to its peers."""
 
-    def __init__(self, node: NodeId, owner: LinkOwner) -> None:
+    def __init__(self, node: NodeId, owner: LinkOwner, tls: LinkTls | None = None) -> None:
         self._node = node
         self._owner = owner
+        self._tls = tls
         self._links: dict[NodeId, _Link] = {}
         self._dialers: dict[NodeId, asyncio.Task[None]] = {}
         self._addresses: dict[NodeId, Address] = {}
@@ -162,7 +193,13 @@ class Links:
 
     async def listen(self, host: str, port: int) -> int:
         """Accept peers; return the port."""
-        self._server = await asyncio.start_server(self._accept, host, port, limit=_READ_LIMIT_BYTES)
+        self._server = await asyncio.start_server(
+            self._accept,
+            host,
+            port,
+            limit=_READ_LIMIT_BYTES,
+            ssl=self._tls.accepting if self._tls else None,
+        )
         bound: int = self._server.sockets[0].getsockname()[1]
         return bound
 
@@ -182,7 +219,10 @@ class Links:
         while not self._links:
             try:
                 reader, writer = await asyncio.open_connection(
-                    address.host, address.port, limit=_READ_LIMIT_BYTES
+                    address.host,
+                    address.port,
+                    limit=_READ_LIMIT_BYTES,
+                    ssl=self._tls.dialling if self._tls else None,
                 )
             except OSError:
                 await asyncio.sleep(_DIAL_AGAIN_S)
@@ -283,7 +323,10 @@ class Links:
             try:
                 async with asyncio.timeout(_DIAL_TIMEOUT_S):
                     reader, writer = await asyncio.open_connection(
-                        address.host, address.port, limit=_READ_LIMIT_BYTES
+                        address.host,
+                        address.port,
+                        limit=_READ_LIMIT_BYTES,
+                        ssl=self._tls.dialling if self._tls else None,
                     )
             except (OSError, TimeoutError):
                 await asyncio.sleep(_DIAL_AGAIN_S)
