@@ -147,6 +147,7 @@ class Cluster:
         self._shards: dict[int, ReplicatedLog] = {}
         self._settings: dict[str, TopicSettings] = {}
         self.failures: dict[TopicPartition, PenstockError] = {}
+        self._failed_groups: dict[TopicPartition, int] = {}
         self._producer_ids: list[int] = []
         self._producer_id_refill = asyncio.Lock()
         self._work = asyncio.Event()
@@ -225,9 +226,6 @@ class Cluster:
 
     def _found(self, cluster_id: str, founding: Membership) -> None:
         """Write down the first membership before anybody hears of it."""
-        ReplicatedLog.found(
-            self._workplace, self._directories.metadata, founding, ClusterMetadata()
-        )
         self._save_founding(cluster_id, founding)
         self.links.greet_again()
         logger.info(
@@ -252,11 +250,7 @@ class Cluster:
         self._formation.adopt(cluster_id, founding)
 
     async def _open_metadata(self) -> None:
-        log = await self._in_thread(
-            lambda: self._open_log(
-                "metadata", METADATA_GROUP, self._directories.metadata, self.metadata
-            )
-        )
+        log = await self._in_thread(self._open_metadata_log)
         self._metadata_log = log
         log.on_leadership = lambda: self._metadata_leadership(log)
         self.metadata.watch(self._work.set)
@@ -267,6 +261,18 @@ class Cluster:
         if len(log.raft.membership.voters) == 1:
             log.campaign()
         await self._notify()
+
+    def _open_metadata_log(self) -> ReplicatedLog:
+        """Open the metadata, after beginning it where a crash came between founding and that.
+
+        Were the replica founded before the membership is written down, a node that crashed in
+        between could write down another one and begin the group with two first memberships.
+        """
+        founding = self._formation.founding
+        directory = self._directories.metadata
+        if founding is not None and self._identity.member_of(METADATA_GROUP) in founding.voters:
+            ReplicatedLog.found(self._workplace, directory, founding, self.metadata)
+        return self._open_log("metadata", METADATA_GROUP, directory, self.metadata)
 
     def _open_log(self, name: str, group: int, directory: Path, machine: Machine) -> ReplicatedLog:
         return ReplicatedLog(
@@ -546,7 +552,7 @@ class Cluster:
 
     def _leadership(self, log: ReplicatedLog) -> None:
         """Note who leads a group, and tell everyone when it is this node."""
-        if log.leader is None:
+        if log.leader is None or log.failure is not None:
             self.leaders.deposed(log.identity.group, self.member.node)
             return
         leader = Leader(log.identity.group, log.term, log.leader)
@@ -757,10 +763,13 @@ class Cluster:
         while True:
             self._work.clear()
             version = self.metadata.version
+            # One look for the whole round: a topic that is deleted and created again meanwhile must
+            # not have its new directory claimed while the old partitions are open.
+            topics = list(self.metadata.topics.values())
             for node in self.metadata.nodes.values():
                 self.links.know(NodeId(node.node_id), Address(node.peer_host, node.peer_port))
-            await self._close_unwanted()
-            await self._open_wanted()
+            await self._close_unwanted(topics)
+            await self._open_wanted(topics)
             self._reconciled_version = version
             await self._notify()
             await self._work.wait()
@@ -773,10 +782,10 @@ class Cluster:
         member = tuple(self._identity.member_of(replicas.group))
         return member in (*replicas.members, *replicas.leaving)
 
-    async def _close_unwanted(self) -> None:
+    async def _close_unwanted(self, topics: list[Topic]) -> None:
         wanted = {
             TopicPartition(topic.name, number): replicas.group
-            for topic in self.metadata.topics.values()
+            for topic in topics
             for number, replicas in enumerate(topic.replicas)
             if self._is_mine(replicas)
         }
@@ -788,8 +797,10 @@ class Cluster:
                 await self._close_log(partition.log)
                 if place.topic in self.metadata.topics:
                     await self._in_thread(partial(self._directories.discard_partition, place))
-        for place in [place for place in self.failures if place not in wanted]:
-            del self.failures[place]
+        for place, group in list(self._failed_groups.items()):
+            if wanted.get(place) != group:
+                del self.failures[place]
+                del self._failed_groups[place]
         for name in [name for name in self._settings if name not in self.metadata.topics]:
             del self._settings[name]
         for number, log in list(self._shards.items()):
@@ -806,15 +817,15 @@ class Cluster:
     def _is_current(self, topic_id: uuid.UUID) -> bool:
         return any(topic.topic_id == topic_id for topic in self.metadata.topics.values())
 
-    async def _open_wanted(self) -> None:
+    async def _open_wanted(self, topics: list[Topic]) -> None:
         for number, shard in enumerate(self.metadata.shards):
             if self._is_mine(shard) and shard.group not in self._replicas:
                 await self._open_shard(number, shard)
-        for topic in list(self.metadata.topics.values()):
+        for topic in topics:
             self._settings[topic.name] = resolve_settings(topic.settings, self._options)
             opened = await self._in_thread(partial(self._open_partitions, topic))
             for place, found in opened:
-                self._install(place, found)
+                self._install(place, topic.replicas[place.partition], found)
             self._follow_settings(topic)
 
     def _follow_settings(self, topic: Topic) -> None:
@@ -909,16 +920,19 @@ class Cluster:
             logger.warning("torn tail cut", extra={"log": str(place), "bytes": cut_bytes})
         return partition
 
-    def _install(self, place: TopicPartition, found: Partition | PenstockError) -> None:
+    def _install(
+        self, place: TopicPartition, replicas: Replicas, found: Partition | PenstockError
+    ) -> None:
         if not isinstance(found, Partition):
             self.failures[place] = found
+            self._failed_groups[place] = replicas.group
             return
         self._partitions[place] = found
         log = found.log
         self._replicas[log.identity.group] = log
         log.on_leadership = lambda: self._leadership(log)
         log.on_snapshot_wanted = partial(self._fetch_snapshot, log)
-        self._begin(log, self.replicas_of(place))
+        self._begin(log, replicas)
 
     async def close(self) -> None:
         """Close all logs: topics first, the metadata last."""
