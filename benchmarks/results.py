@@ -27,6 +27,7 @@ def record(answer: Answer, git: GitState, machine: dict[str, Any]) -> None:
         "machine": machine,
         **answer.as_json(),
     }
+    _DIRECTORY.mkdir(exist_ok=True)
     path = _DIRECTORY / f"{answer.name}.json"
     path.write_text(json.dumps(content, indent=2) + "\n")
 

@@ -3,10 +3,9 @@
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from itertools import chain
-from typing import Any
 
 import pytest
 from confluent_kafka import TopicPartition
@@ -187,38 +186,86 @@ def test_members_go_on_after_the_node_crashes(
         wait_until(lambda: len({(r.partition, r.offset) for r in member.readings}) == 40, "all")
 
 
+class Stream:
+    """A topic that is published to without a break while members of one group come and go."""
+
+    def __init__(self, node: NodeProcess) -> None:
+        self._node = node
+        self.partitions = 6
+        self.topic = new_topic(node, self.partitions)
+        self.group = unique("group")
+        self.publisher = Publisher(
+            node, self.topic, partitions=self.partitions, interval_s=PUBLISH_INTERVAL_S
+        )
+
+    def member(self) -> Member:
+        """Return one more member, with the defaults of its protocol."""
+        return Member(self._node, self.group, [self.topic], **INCREMENTAL)
+
+    def finish(self, members: list[Member]) -> None:
+        """Stop, wait until all is read, and check that nothing was lost or read twice."""
+        published = self.publisher.stop() * self.partitions
+        wait_until(lambda: sum(len(m.readings) for m in members) >= published, "all is read")
+        places = [(r.partition, r.offset) for member in members for r in member.readings]
+        assert len(places) == len(set(places)) == published
+
+    def check_staying(self, member: Member, partitions: set[int]) -> None:
+        """Check that a member read partitions without a pause, beyond what the publisher made."""
+        for partition in partitions:
+            times_s = [r.read_s for r in member.readings if r.partition == partition]
+            assert gap_max_s(times_s) < self.publisher.gap_max_s + STAYING_PAUSE_MAX_S
+
+    def moving_pause_s(self, partition: int, *, before: Member, after: Member) -> float:
+        """Return how long nobody read a partition that moved from one member to another."""
+        last_s = max(r.read_s for r in before.readings if r.partition == partition)
+        times_s = [r.read_s for r in after.readings if r.partition == partition]
+        return min(read_s for read_s in times_s if read_s > last_s) - last_s
+
+
 def test_a_member_that_joins_pauses_only_the_partitions_that_move(
-    fresh_node: NodeProcess, record_property: Any
+    fresh_node: NodeProcess, record_property: Callable[[str, object], None]
 ) -> None:
-    topic, group = new_topic(fresh_node, 6), unique("group")
-    with (
-        Publisher(fresh_node, topic, partitions=6, interval_s=PUBLISH_INTERVAL_S) as publisher,
-        Member(fresh_node, group, [topic], **INCREMENTAL) as first,
-    ):
-        wait_until(lambda: {r.partition for r in first.readings} == set(range(6)), "all are read")
-        with Member(fresh_node, group, [topic], **INCREMENTAL) as second:
-            wait_until(lambda: is_shared_out([first, second], 6), "both have a half")
+    stream = Stream(fresh_node)
+    everything = set(range(stream.partitions))
+    with stream.publisher, stream.member() as first:
+        wait_until(lambda: {r.partition for r in first.readings} == everything, "all are read")
+        with stream.member() as second:
+            wait_until(lambda: is_shared_out([first, second], stream.partitions), "two halves")
             moved = second.partitions
             wait_until(lambda: {r.partition for r in second.readings} == moved, "moved are read")
-            published = publisher.stop()
-            wait_until(
-                lambda: len(first.readings) + len(second.readings) >= 6 * published, "all is read"
-            )
+            stream.finish([first, second])
 
-            assert {partition for _, partition in first.revoked} == moved
-            assert len(first.revoked) == len(moved)
-            places = [(r.partition, r.offset) for r in first.readings + second.readings]
-            assert len(places) == len(set(places)) == 6 * published
-
-            for partition in set(range(6)) - moved:
-                times_s = [r.read_s for r in first.readings if r.partition == partition]
-                assert gap_max_s(times_s) < publisher.gap_max_s + STAYING_PAUSE_MAX_S
+            assert sorted(partition for _, partition in first.revoked) == sorted(moved)
+            stream.check_staying(first, everything - moved)
             for partition in moved:
-                last_s = max(r.read_s for r in first.readings if r.partition == partition)
-                next_s = min(r.read_s for r in second.readings if r.partition == partition)
-                record_property(f"pause of partition {partition}", round(next_s - last_s, 3))
-                assert next_s - last_s < publisher.gap_max_s + MOVING_PAUSE_MAX_S
-    assert committed(fresh_node, group, topic, 6) == [published] * 6
+                pause_s = stream.moving_pause_s(partition, before=first, after=second)
+                record_property(f"pause of partition {partition}", round(pause_s, 3))
+                assert pause_s < stream.publisher.gap_max_s + MOVING_PAUSE_MAX_S
+    ends = [len(stream.publisher.rounds_s)] * stream.partitions
+    assert committed(fresh_node, stream.group, stream.topic, stream.partitions) == ends
+
+
+def test_a_member_that_leaves_pauses_only_its_own_partitions(
+    fresh_node: NodeProcess, record_property: Callable[[str, object], None]
+) -> None:
+    stream = Stream(fresh_node)
+    everything = set(range(stream.partitions))
+    with stream.publisher, stream.member() as stayer:
+        wait_until(lambda: {r.partition for r in stayer.readings} == everything, "all are read")
+        with stream.member() as leaver:
+            wait_until(lambda: is_shared_out([stayer, leaver], stream.partitions), "two halves")
+            kept, moved = stayer.partitions, leaver.partitions
+            wait_until(lambda: {r.partition for r in leaver.readings} == moved, "moved are read")
+
+        wait_until(lambda: stayer.partitions == everything, "the stayer has all")
+        stream.finish([stayer, leaver])
+
+        assert {partition for _, partition in stayer.revoked} == moved
+        stream.check_staying(stayer, kept)
+        for partition in moved:
+            pause_s = stream.moving_pause_s(partition, before=leaver, after=stayer)
+            record_property(f"pause of partition {partition}", round(pause_s, 3))
+            assert pause_s < stream.publisher.gap_max_s + MOVING_PAUSE_MAX_S
 
 
 @both_protocols

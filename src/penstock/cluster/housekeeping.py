@@ -5,6 +5,7 @@ or runs full on one log is reported there and does not end the work on others.
 """
 
 import asyncio
+import errno
 import logging
 import time
 from collections.abc import Awaitable, Callable
@@ -119,6 +120,11 @@ class Housekeeper:
         except Unavailable:
             logger.debug("log is being closed", extra={"log": log.name, "work": work})
         except (OSError, PenstockError) as failure:
+            if isinstance(failure, OSError) and failure.errno != errno.ENOSPC:
+                # Half of a swap or of a removal may be done. The next start finishes it; trying
+                # again on top of it would not.
+                log.fail(StorageFailed(f"{log.name} is closed on this node: {failure}"))
+                return
             # Without it the next start reads more, or old records stay for longer; none is lost.
             logger.error(
                 "housekeeping failed",
@@ -209,6 +215,9 @@ class Housekeeper:
                 damages = await self._in_thread(partial(_damages_of, segment, pace))
             except FileNotFoundError:
                 # Retention has removed the segment meanwhile.
+                continue
+            except OSError as failure:
+                logger.error("scrub failed", extra={"log": log.name, "reason": str(failure)})
                 continue
             if segment not in log.log.segments:
                 # The segment was cut or replaced while it was being read.

@@ -17,6 +17,7 @@ class StartMoved(msgspec.Struct, frozen=True, tag="start"):
 class _Snapshot(msgspec.Struct, frozen=True):
     start_offset: int
     producers: dict[int, ProducerState]
+    newest_timestamp: int = 0
 
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -39,11 +40,18 @@ class TopicMachine:
         return self._start_offset
 
     def apply_records(self, header: BatchHeader, offset: Offset) -> None:
-        """Remember the producer's sequence."""
+        """Remember the producer's sequence.
+
+        The log has no clock but the newest timestamp in it. A producer is seen at that time, not at
+        its own: one that publishes old records again is not silent.
+        """
+        self._newest_timestamp = max(self._newest_timestamp, header.max_timestamp)
         if header.has_producer:
             known = self.producers.get(header.producer_id)
-            self.producers[header.producer_id] = after_batch(known, header, offset)
-        self._newest_timestamp = max(self._newest_timestamp, header.max_timestamp)
+            seen = after_batch(known, header, offset)
+            self.producers[header.producer_id] = ProducerState(
+                seen.epoch, seen.batches, self._newest_timestamp
+            )
 
     def apply_state(self, entry: StateEntry) -> Offset:
         """Move the start of the log; it never moves back."""
@@ -59,7 +67,7 @@ class TopicMachine:
             for producer_id, state in self.producers.items()
             if state.last_timestamp >= oldest
         }
-        return _encode(_Snapshot(self.start_offset, self.producers))
+        return _encode(_Snapshot(self.start_offset, self.producers, self._newest_timestamp))
 
     def restore(self, payload: bytes, index: EntryIndex) -> None:
         """Replace the state by that of a snapshot."""
@@ -67,9 +75,7 @@ class TopicMachine:
         snapshot = _decode_snapshot(payload)
         self._start_offset = Offset(snapshot.start_offset)
         self.producers = snapshot.producers
-        self._newest_timestamp = max(
-            (state.last_timestamp for state in self.producers.values()), default=0
-        )
+        self._newest_timestamp = snapshot.newest_timestamp
 
 
 def encode_start_moved(offset: Offset) -> bytes:

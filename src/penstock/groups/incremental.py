@@ -280,15 +280,20 @@ class ConsumerGroup:
         has_news = is_full(beat) or member.assigned != before.assigned
         # A member at its previous epoch has not seen the answer that held its assignment.
         has_missed = beat.member_epoch != before.epoch
-        limits = self._limits
         return Reconciled(
             member.member_id,
             member.epoch,
-            limits.consumer_heartbeat_waiting_ms
-            if is_waiting(member)
-            else limits.consumer_heartbeat_ms,
+            self._heartbeat_ms(member),
             member.assigned if has_news or has_missed else None,
         )
+
+    def _heartbeat_ms(self, member: ConsumerRow) -> int:
+        """When the member is to come back; see the limits for the reasons."""
+        limits = self._limits
+        if is_waiting(member):
+            return limits.consumer_heartbeat_waiting_ms
+        spaced_ms = len(self.members) * limits.consumer_heartbeat_spacing_ms
+        return min(max(spaced_ms, limits.consumer_heartbeat_ms_min), limits.consumer_heartbeat_ms)
 
     def _remove(self, member_id: str, turn: Turn) -> None:
         self._discard(member_id, turn)

@@ -11,6 +11,10 @@ class GroupLimits:
     choose their session timeout. A member that waits for partitions which another member has yet
     to release is asked to come back after `consumer_heartbeat_waiting_ms`: that bounds how long a
     partition that moves is read by nobody.
+
+    Members learn of each other's coming and going with their next heartbeat, so small groups send
+    them often: one per `consumer_heartbeat_spacing_ms` and group, each member every
+    `consumer_heartbeat_ms_min` at most and every `consumer_heartbeat_ms` at least.
     """
 
     session_ms_min: int = 6_000
@@ -19,6 +23,8 @@ class GroupLimits:
     members_max: int = 10_000
     consumer_session_ms: int = 45_000
     consumer_heartbeat_ms: int = 5_000
+    consumer_heartbeat_ms_min: int = 500
+    consumer_heartbeat_spacing_ms: int = 50
     consumer_heartbeat_waiting_ms: int = 300
     regex_chars_max: int = 256
     offset_note_bytes_max: int = 4_096

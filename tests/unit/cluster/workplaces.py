@@ -62,7 +62,13 @@ class LeashedExecutor(Executor):
 
     def run_next(self) -> None:
         """Run the oldest piece of work."""
-        future, work = self._held.pop(0)
+        self._run(*self._held.pop(0))
+
+    def run_last(self) -> None:
+        """Run the newest piece of work."""
+        self._run(*self._held.pop())
+
+    def _run(self, future: Future[Any], work: Callable[[], Any]) -> None:
         try:
             result = work()
         except Exception as error:  # noqa: BLE001 (a thread pool hands on whatever was raised)

@@ -52,7 +52,7 @@ def test_the_first_member_gets_everything_at_once() -> None:
 
     answer = reconciled(driver, driver.beat("a", 0))
 
-    assert answer == Reconciled("a", 1, LIMITS.consumer_heartbeat_ms, t1(0, 1, 2))
+    assert answer == Reconciled("a", 1, LIMITS.consumer_heartbeat_ms_min, t1(0, 1, 2))
     assert described(driver).state is GroupState.STABLE
 
 
@@ -93,7 +93,7 @@ def test_a_partition_moves_only_after_its_owner_let_go() -> None:
     assert (done.member_epoch, done.assignment) == (2, None)
     moved = reconciled(driver, driver.beat("b", 2))
     assert moved.assignment == t1(2)
-    assert moved.heartbeat_ms == LIMITS.consumer_heartbeat_ms
+    assert moved.heartbeat_ms == LIMITS.consumer_heartbeat_ms_min
     assert described(driver).state is GroupState.STABLE
 
 
@@ -340,6 +340,16 @@ def test_a_heartbeat_that_makes_no_sense_is_refused(
 
     assert isinstance(answer, error)
     assert driver.log == []
+
+
+def test_members_of_small_groups_come_back_soon_and_those_of_large_ones_spread_out() -> None:
+    driver = Driver(catalog=topics(0))
+
+    pauses_ms = [reconciled(driver, driver.beat(f"m{n}", 0)).heartbeat_ms for n in range(150)]
+
+    assert pauses_ms[0] == pauses_ms[9] == LIMITS.consumer_heartbeat_ms_min
+    assert pauses_ms[49] == 50 * LIMITS.consumer_heartbeat_spacing_ms
+    assert pauses_ms[149] == LIMITS.consumer_heartbeat_ms
 
 
 def test_a_full_group_refuses_more_members() -> None:

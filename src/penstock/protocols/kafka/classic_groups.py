@@ -1,7 +1,6 @@
 """JoinGroup, SyncGroup, Heartbeat and LeaveGroup: groups whose members assign the partitions."""
 
 import asyncio
-import datetime as dt
 from typing import Any
 
 from kio.schema.errors import ErrorCode
@@ -33,6 +32,7 @@ from penstock.protocols.kafka.codec import (
     carry_over,
     decode_request,
     encode_response,
+    milliseconds,
 )
 from penstock.protocols.kafka.errors import error_code
 
@@ -60,11 +60,6 @@ def classic_group_apis() -> list[Api]:
         ),
         plain_api(14, "SyncGroup", range(6), _sync_group, may_wait=True),
     ]
-
-
-def milliseconds(duration: dt.timedelta) -> int:
-    """Return a duration as the wire gives it."""
-    return round(duration.total_seconds() * 1000)
 
 
 def _start_join_group(request: Request, reply: Reply) -> asyncio.Task[None]:

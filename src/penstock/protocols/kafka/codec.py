@@ -100,6 +100,11 @@ def text_bytes(text: str | None, is_flexible: bool) -> bytes:
     return _INT16.pack(len(data)) + data
 
 
+def milliseconds(duration: dt.timedelta) -> int:
+    """Return a duration as the wire gives it."""
+    return round(duration.total_seconds() * 1000)
+
+
 def skip_tagged_fields(buffer: Buffer, position: int) -> int:
     """Return the position after a set of tagged fields."""
     count, position = read_unsigned_varint(buffer, position)

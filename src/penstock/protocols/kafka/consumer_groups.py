@@ -20,13 +20,12 @@ from penstock.groups import (
     Reconciled,
 )
 from penstock.protocols.kafka.api import Api, Context, plain_api
-from penstock.protocols.kafka.classic_groups import milliseconds
-from penstock.protocols.kafka.codec import NO_THROTTLE
+from penstock.protocols.kafka.codec import NO_THROTTLE, milliseconds
 from penstock.protocols.kafka.errors import error_code
 from penstock.protocols.kafka.group_admin import authorized_operations
 
 _CONSUMER_MEMBER = 1
-_NO_WAIT = i32Timedelta.parse(dt.timedelta(0))
+_NO_INTERVAL = i32Timedelta.parse(dt.timedelta(0))
 
 
 def consumer_group_apis() -> list[Api]:
@@ -51,7 +50,7 @@ async def _heartbeat(
             error_code=error_code(error),
             error_message=str(error),
             member_epoch=i32(0),
-            heartbeat_interval=_NO_WAIT,
+            heartbeat_interval=_NO_INTERVAL,
         )
     assert isinstance(answer, Reconciled), answer
     return beat_out.ConsumerGroupHeartbeatResponse(

@@ -19,6 +19,7 @@ from penstock.protocols.kafka.codec import (
     RequestHeader,
     decode_request,
     length_bytes,
+    milliseconds,
     response_prefix,
     text_bytes,
 )
@@ -79,7 +80,7 @@ async def _answer(request: Request, message: Any, sessions: FetchSessions, reply
     requests = list(session.requests.values()) if session else wanted
     found = await broker.fetcher.fetch(
         requests,
-        wait_ms=round(message.max_wait.total_seconds() * 1000),
+        wait_ms=milliseconds(message.max_wait),
         bytes_min=message.min_bytes,
         bytes_max=message.max_bytes,
     )

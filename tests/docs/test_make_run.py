@@ -1,0 +1,33 @@
+"""`make run`, as a newcomer types it, in a directory of its own."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.docs.blocks import ROOT
+from tests.kafka_clients import wait_until
+
+
+def test_make_run_starts_a_node_and_says_how_to_try_it(tmp_path: Path) -> None:
+    (tmp_path / ".venv").symlink_to(sys.prefix)
+    out = tmp_path / "out"
+    environ = {**os.environ, "PENSTOCK_KAFKA_PORT": "0", "PENSTOCK_HTTP_PORT": "0"}
+    # The environment is there already; what is tested is what comes after the installation.
+    command = ["make", "-f", str(ROOT / "Makefile"), "-o", ".venv/.installed", "run"]
+    with out.open("w") as file:
+        make = subprocess.Popen(
+            command, cwd=tmp_path, env=environ, stdout=file, start_new_session=True
+        )
+    try:
+        wait_until(lambda: "consume greetings" in out.read_text(), "the node tells how to try it")
+        # Ctrl-C in a terminal reaches everything that it runs.
+        os.killpg(make.pid, signal.SIGINT)
+        make.wait(30)
+    finally:
+        if make.poll() is None:
+            os.killpg(make.pid, signal.SIGKILL)
+
+    assert "Penstock is running. Kafka clients: 127.0.0.1:" in out.read_text()
+    assert (tmp_path / "data" / "LOCK").exists()

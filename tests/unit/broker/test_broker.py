@@ -1,0 +1,76 @@
+"""When a node calls itself ready."""
+
+from penstock.broker import Broker
+from penstock.errors import StorageFailed
+from tests.unit.broker.brokers import started
+from tests.unit.cluster.workplaces import DATA, PLACE, SimMachine, batch, run
+
+
+def unmet(broker: Broker) -> dict[str, str]:
+    return {check.name: check.detail for check in broker.checks() if not check.is_passed}
+
+
+def test_a_fresh_node_is_ready_until_it_drains() -> None:
+    async def scene() -> None:
+        broker = await started()
+        assert unmet(broker) == {}
+
+        broker.start_draining()
+
+        assert list(unmet(broker)) == ["serving"]
+
+    run(scene())
+
+
+def test_a_log_that_fails_is_named() -> None:
+    async def scene() -> None:
+        broker = await started()
+
+        broker.partition(PLACE).log.fail(StorageFailed("broken"))
+
+        assert "orders-0" in unmet(broker)["logs-usable"]
+        assert "orders-1" not in unmet(broker)["logs-usable"]
+
+    run(scene())
+
+
+def test_a_partition_that_is_damaged_at_the_start_is_named() -> None:
+    async def scene() -> None:
+        machine = SimMachine()
+        broker = await started(machine)
+        for number in range(3):
+            await broker.partition(PLACE).publish(batch(b"%d" % number))
+        machine.disk.kill()
+        path = DATA / "topics" / "orders" / "0" / f"{0:020}.log"
+        machine.disk.put(path, machine.disk.content(path)[:20])
+
+        again = await started(machine)
+
+        assert "orders-0" in unmet(again)["logs-usable"]
+
+    run(scene())
+
+
+def test_a_low_disk_is_told() -> None:
+    async def scene() -> None:
+        machine = SimMachine(capacity_bytes=1000)
+        broker = await started(machine, disk_free_bytes_min=10_000)
+
+        assert "bytes are free" in unmet(broker)["disk-space"]
+
+    run(scene())
+
+
+def test_a_topic_survives_a_clean_stop() -> None:
+    async def scene() -> None:
+        machine = SimMachine()
+        broker = await started(machine)
+        await broker.partition(PLACE).publish(batch(b"a"))
+        await broker.close()
+
+        again = await started(machine)
+
+        assert again.partition(PLACE).high_watermark == 1
+        assert again.metadata.cluster_id == broker.metadata.cluster_id
+
+    run(scene())
