@@ -149,7 +149,8 @@ def _checked_row(data: Buffer, start: int) -> Row | None:
     if start + ROW_BYTES > len(data):
         return None
     (crc,) = _CRC.unpack_from(data, start + _ROW.size)
-    if crc != crc32c(memoryview(data)[start : start + _ROW.size]):
+    # A copy, because a view would keep the rows of the active segment from growing meanwhile.
+    if crc != crc32c(bytes(data[start : start + _ROW.size])):
         return None
     return Row(*_ROW.unpack_from(data, start))
 
