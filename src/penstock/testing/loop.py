@@ -12,7 +12,7 @@ from concurrent.futures import Executor, Future
 from contextvars import Context
 from typing import Any, TypeVar
 
-from penstock.testing.machine import SimMachine
+from penstock.testing.machine import Process, SimMachine
 from penstock.testing.schedule import Schedule
 
 T = TypeVar("T")
@@ -52,7 +52,7 @@ class SimExecutor(Executor):
             future.set_result(result)
 
 
-class SimLoop(asyncio.AbstractEventLoop):
+class SimLoop(Process):
     """The loop of one life of a machine.
 
     `rate` is how fast the machine's clock runs, `delay_us` how long a thread takes to wake the
@@ -134,9 +134,7 @@ class SimLoop(asyncio.AbstractEventLoop):
         """Call after a time on this machine's own clock."""
         handle = asyncio.TimerHandle(self.time() + delay, callback, args, self, context)
         delay_us = max(0, int(delay * 1e6 / self._rate))
-        self._schedule.later_on(
-            self._machine, self._life, delay_us, _call, handle, callback, args
-        )
+        self._schedule.later_on(self._machine, self._life, delay_us, _call, handle, callback, args)
         return handle
 
     def call_at(  # type: ignore[override]

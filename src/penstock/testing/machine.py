@@ -4,13 +4,18 @@ What happens inside a process belongs to its life and ends with it; what comes f
 message, reaches whatever process runs when it arrives.
 """
 
+import asyncio
 from collections.abc import Callable
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from penstock.testing.loop import SimLoop
 
 ANY_LIFE = -1
+
+
+class Process(asyncio.AbstractEventLoop):
+    """What runs on a machine during one life."""
+
+    def run_ready(self) -> None:
+        """Run what was called soon, until nothing is left."""
+        raise NotImplementedError
 
 
 class SimMachine:
@@ -24,11 +29,11 @@ class SimMachine:
         self.is_on = False
         self.wakes_us = 0
         """Nothing happens on the machine before this moment."""
-        self.process: SimLoop | None = None
+        self.process: Process | None = None
         self.halted = halted
         """Called when its disk stopped the machine in the middle of something."""
 
-    def start(self, process: "SimLoop") -> None:
+    def start(self, process: Process) -> None:
         """Begin a life."""
         self.is_on = True
         self.process = process
