@@ -735,7 +735,11 @@ class Cluster:
         """Give new partitions a moment to elect their leaders; clients would ask again anyway."""
         await self._wait_until_reconciled()
         deadline = self._workplace.loop.time() + _LEADERS_WAIT_S
-        groups = [replicas.group for replicas in topic.replicas]
+        groups = [
+            replicas.group
+            for number, replicas in enumerate(topic.replicas)
+            if TopicPartition(topic.name, number) not in self.failures
+        ]
         while self._workplace.loop.time() < deadline:
             if all(self._has_serving_leader(group) for group in groups):
                 return

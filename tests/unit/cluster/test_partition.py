@@ -11,7 +11,6 @@ from tests.unit.cluster.workplaces import (
     batch,
     numbered_batch,
     run,
-    skip,
     turn,
     values,
 )
@@ -102,7 +101,7 @@ def test_a_batch_that_builds_on_a_failed_one_is_refused_until_that_is_sent_again
         machine.executor.release()
         await asyncio.wait([failed, failed_too, *others])
         machine.disk.capacity_bytes = None
-        await skip(1)
+        await asyncio.sleep(1)
         machine.executor.hold()
         busy = partition.publish(batch(b"keeps the log busy again"))
 
@@ -140,12 +139,12 @@ def test_a_batch_that_a_full_disk_held_up_is_not_stored_again_when_it_is_sent_ag
         assert isinstance(first.exception(), DiskFull)
 
         # Consensus still holds the entry, so a second copy is turned away until its fate is known.
-        await skip(1)
+        await asyncio.sleep(1)
         with pytest.raises(DiskFull):
             partition.publish(numbered_batch(known, b"a" * 500))
         machine.executor.hold()
         machine.disk.capacity_bytes = None
-        await skip(1)
+        await asyncio.sleep(1)
         with pytest.raises(DiskFull):
             partition.publish(numbered_batch(known, b"a" * 500))
         machine.executor.release()

@@ -20,7 +20,7 @@ from penstock.ids import EntryIndex, Offset
 from penstock.log import StateEntry
 from penstock.record import BatchHeader
 from penstock.testing import MachineStopped
-from tests.unit.cluster.workplaces import DIRECTORY, SimMachine, batch, run, settle, skip, turn
+from tests.unit.cluster.workplaces import DIRECTORY, SimMachine, batch, run, settle, turn
 
 
 class Diary:
@@ -194,11 +194,11 @@ def test_a_full_disk_fails_what_is_in_flight_and_room_makes_the_log_usable(tears
         assert isinstance(await failure_of(second), DiskFull)
         assert log.failure is None
         assert log.high_watermark == 1
-        await skip(1)
+        await asyncio.sleep(1)
         with pytest.raises(DiskFull):
             log.propose_records(batch(b"refused"))
         machine.disk.capacity_bytes = None
-        await skip(1)
+        await asyncio.sleep(1)
         # Consensus holds the first one, which was being written; the second one had not begun.
         assert log.high_watermark == 2
         assert await log.propose_records(batch(b"z" * 2000)) == 2

@@ -1,6 +1,7 @@
 """A simulated machine for the tests of this room: its disk, its clock, and threads on a leash."""
 
 import asyncio
+import selectors
 from collections.abc import Awaitable, Callable, Coroutine
 from concurrent.futures import Executor, Future
 from functools import partial
@@ -199,32 +200,33 @@ def records(partition: Partition) -> list[Record]:
     return found
 
 
-class HastyLoop(asyncio.SelectorEventLoop):
-    """An event loop whose time a test can move forward."""
+class _ImpatientSelector(selectors.DefaultSelector):
+    """Does not wait; it counts the seconds that it was asked to wait for."""
 
-    _ahead_s = 0.0
+    waited_s = 0.0
+
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        """Return what is ready now."""
+        self.waited_s += timeout or 0.0
+        return super().select(None if timeout is None else 0)
+
+
+class HastyLoop(asyncio.SelectorEventLoop):
+    """An event loop whose time jumps to the next timer when nothing else is left to do."""
+
+    def __init__(self) -> None:
+        self._impatient = _ImpatientSelector()
+        super().__init__(self._impatient)
 
     def time(self) -> float:
         """Seconds that never go back."""
-        return super().time() + self._ahead_s
-
-    def skip(self, seconds: float) -> None:
-        """Let time pass at once."""
-        self._ahead_s += seconds
+        return super().time() + self._impatient.waited_s
 
 
 def run(test: Coroutine[Any, Any, T]) -> T:
     """Run a test on an event loop of its own."""
     with asyncio.Runner(loop_factory=HastyLoop) as runner:
         return runner.run(test)
-
-
-async def skip(seconds: float) -> None:
-    """Let time pass, and everything happen that was due meanwhile."""
-    loop = asyncio.get_running_loop()
-    assert isinstance(loop, HastyLoop)
-    loop.skip(seconds)
-    await turn()
 
 
 async def settle(awaitable: Awaitable[T]) -> asyncio.Future[T]:
