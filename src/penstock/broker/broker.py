@@ -93,6 +93,11 @@ class Broker:
         return node_id == self.node_id or node_id in self.cluster.links.connected
 
     @property
+    def is_cut_off(self) -> bool:
+        """True when others may know better than this node who leads."""
+        return self.cluster.is_cut_off
+
+    @property
     def controller(self) -> int:
         """The node that leads the metadata, or this one: any node carries out changes."""
         leader = self._known_leader(METADATA_GROUP)[0]

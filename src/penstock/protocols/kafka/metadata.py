@@ -15,7 +15,13 @@ from kio.schema.types import BrokerId, TopicName
 from kio.static.primitive import i32
 
 from penstock.broker import NewTopic, Topic
-from penstock.errors import PenstockError, TopicExists, TopicIdMismatch, TopicNotFound
+from penstock.errors import (
+    PenstockError,
+    TopicExists,
+    TopicIdMismatch,
+    TopicNotFound,
+    Unavailable,
+)
 from penstock.ids import TopicPartition
 from penstock.protocols.kafka.api import Api, Context, Reply, Request
 from penstock.protocols.kafka.codec import (
@@ -67,6 +73,10 @@ class _Answers:
             body = encode_body(KEY, request.header.version, response)
             if _is_settled(response):
                 self._bodies[request.header.version, wanted] = body
+            elif context.broker.is_cut_off:
+                # Clients like to ask again where they asked before. With the connection gone they
+                # ask another node, which may know the leader.
+                raise Unavailable("this node has no contact to a majority")
         reply([frame_bytes(request.header, body)])
 
 
