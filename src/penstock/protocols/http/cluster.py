@@ -33,6 +33,7 @@ from penstock.protocols.http.view import NodeView, OperationsView
 _TOPIC = Parameter(name="topic", type="string", meaning="Name of a topic.")
 _PARTITION = Parameter(name="partition", type="integer", meaning="Number of the partition, from 0.")
 _NODE = Parameter(name="node_id", type="integer", meaning="Number of a node.")
+_NODE_DONE = Answer(meaning="It is done.", body=NodeAccepted)
 _FAILURES = {
     400: Answer(meaning="The request must be changed; the message says how.", body=FailureAnswer),
     404: Answer(meaning="There is no such topic, partition or node.", body=FailureAnswer),
@@ -43,7 +44,12 @@ _FAILURES = {
 
 def cluster_endpoints(view: NodeView) -> list[Endpoint]:
     """Everything below `/v1/cluster`; `view` is asked anew for every answer."""
-    return [*_looking(view), *_changing_partitions(view), *_changing_nodes(view)]
+    return [
+        *_looking(view),
+        *_changing_partitions(view),
+        *_draining(view),
+        *_changing_all(view),
+    ]
 
 
 def _looking(view: NodeView) -> list[Endpoint]:
@@ -154,7 +160,7 @@ def _changing_partitions(view: NodeView) -> list[Endpoint]:
     ]
 
 
-def _changing_nodes(view: NodeView) -> list[Endpoint]:
+def _draining(view: NodeView) -> list[Endpoint]:
     async def drain(request: Request) -> Response:
         node_id = read_number(request, "node_id")
         wanted = await read_body(request, DrainRequest)
@@ -166,21 +172,10 @@ def _changing_nodes(view: NodeView) -> list[Endpoint]:
         await view.operations.end_drain(node_id)
         return json_response(NodeAccepted(node_id=node_id))
 
-    async def remove(request: Request) -> Response:
-        node_id = read_number(request, "node_id")
-        await view.operations.remove_node(node_id)
-        return json_response(NodeAccepted(node_id=node_id))
-
-    async def balance(_request: Request) -> Response:
-        changes = await view.operations.balance()
-        return json_response(BalanceAccepted(changes=changes), status=202)
-
-    path = "/v1/cluster/nodes/{node_id}"
-    done = Answer(meaning="It is done.", body=NodeAccepted)
     return [
         Endpoint(
             method="POST",
-            path=f"{path}/drain",
+            path="/v1/cluster/nodes/{node_id}/drain",
             name="drain-node",
             summary="Move everything off a node",
             description="Nothing new is placed there. When its `logs` are 0, the node can be"
@@ -196,23 +191,37 @@ def _changing_nodes(view: NodeView) -> list[Endpoint]:
         ),
         Endpoint(
             method="POST",
-            path=f"{path}/end-drain",
+            path="/v1/cluster/nodes/{node_id}/end-drain",
             name="end-drain",
             summary="Let a node take replicas again",
             description="What has moved away stays there.",
             parameters=(_NODE,),
-            answers={200: done, **_FAILURES},
+            answers={200: _NODE_DONE, **_FAILURES},
             call=from_here(end_drain),
         ),
+    ]
+
+
+def _changing_all(view: NodeView) -> list[Endpoint]:
+    async def remove(request: Request) -> Response:
+        node_id = read_number(request, "node_id")
+        await view.operations.remove_node(node_id)
+        return json_response(NodeAccepted(node_id=node_id))
+
+    async def balance(_request: Request) -> Response:
+        changes = await view.operations.balance()
+        return json_response(BalanceAccepted(changes=changes), status=202)
+
+    return [
         Endpoint(
             method="DELETE",
-            path=path,
+            path="/v1/cluster/nodes/{node_id}",
             name="remove-node",
             summary="Forget a node",
             description="Refused while it replicates anything: drain it first. Stop its process, or"
             " it joins again at its next start.",
             parameters=(_NODE,),
-            answers={200: done, **_FAILURES},
+            answers={200: _NODE_DONE, **_FAILURES},
             call=from_here(remove),
         ),
         Endpoint(
