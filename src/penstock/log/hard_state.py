@@ -2,13 +2,17 @@
 
 Unlike a checkpoint, they are synced before `save` returns: a replica that forgot a vote could vote
 twice. A write that a crash tore leaves the one before, and then `save` had not returned.
+
+What is found at the start may sit in the page cache only, where a killed process or one whose sync
+had failed has left it, and so may the name of the file. The replica is going to act on it, so it is
+made durable first: otherwise a power cut would take back a vote that was given out.
 """
 
 from pathlib import Path
 from typing import NamedTuple
 
 from penstock.log.disk import Disk
-from penstock.log.segment import sync_file
+from penstock.log.segment import sync_file, sync_names
 from penstock.log.slots import SlotFile
 
 FILE_NAME = "vote"
@@ -28,8 +32,10 @@ class HardStateFile:
 
     def __init__(self, disk: Disk, directory: Path) -> None:
         self._slots = SlotFile(disk, directory / FILE_NAME, "qqq")
-        if self._slots.is_new:
-            disk.sync_directory(directory)
+        if self._slots.newest is not None:
+            self._slots.write(*self._slots.newest)
+            sync_file(self._slots.file)
+        sync_names(disk, directory)
 
     @property
     def newest(self) -> SavedHardState:
