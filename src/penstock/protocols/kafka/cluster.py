@@ -21,7 +21,7 @@ from penstock.protocols.kafka.errors import error_code
 _PRODUCER_EPOCH_MAX = 2**15 - 2
 
 
-def cluster_apis() -> list[Api]:
+def apis() -> list[Api]:
     """Return the APIs."""
     return [
         plain_api(22, "InitProducerId", range(5), _init_producer_id),

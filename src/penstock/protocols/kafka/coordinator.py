@@ -19,16 +19,18 @@ _TRANSACTION = 1
 _SEVERAL_KEYS_FROM = 4
 
 
-def find_coordinator_api() -> Api:
+def apis() -> list[Api]:
     """Return the API. Up to version 3 it carries one key, later versions carry several."""
-    return plain_api(
-        10,
-        "FindCoordinator",
-        range(7),
-        _find_coordinator,
-        upgrade=_upgrade,
-        downgrade=_downgrade,
-    )
+    return [
+        plain_api(
+            10,
+            "FindCoordinator",
+            range(7),
+            _find_coordinator,
+            upgrade=_upgrade,
+            downgrade=_downgrade,
+        )
+    ]
 
 
 async def _find_coordinator(
