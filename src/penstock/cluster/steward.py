@@ -2,8 +2,8 @@
 
 The metadata says who is to replicate a log. The group's leader gets there by membership changes of
 its own: a newcomer first learns the log without a vote; when it has caught up it becomes a voter;
-when all that are to stay are voters, those who are to go are taken out, the leader last, after
-handing over. Every step is one entry of the group's log, so a leader that crashes leaves a
+when all that are to vote do, those who are not lose their vote or are taken out, the leader last,
+after handing over. Every step is one entry of the group's log, so a leader that crashes leaves a
 membership from which the next one goes on. A change is cancelled by changing the metadata back.
 """
 
@@ -26,7 +26,7 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class HandOver:
-    """Let another voter lead, because this node is to leave."""
+    """Let another voter lead, because this node is to leave or to lose its vote."""
 
     to: NodeId
 
@@ -63,9 +63,14 @@ def next_step(
             return Change(membership.with_voter(member))
     if waiting:
         return None
-    wanted = {*voters, *learners}
-    surplus = [member for member in membership.members if member not in wanted]
+    surplus = [
+        member
+        for member in membership.members
+        if member not in voters and (member in membership.voters or member not in learners)
+    ]
     for member in surplus:
+        if member in learners and member != view.leader:
+            return Change(membership.with_learner(member))
         if member != view.leader:
             return Change(membership.without(member.node))
     if surplus:
@@ -74,9 +79,12 @@ def next_step(
 
 
 def _has_caught_up(node: NodeId, view: GroupView) -> bool:
+    # One that has confirmed nothing may be dead: the leader takes a newcomer for alive at first,
+    # and in a short log even nothing is little to lack.
     return any(
         follower.node == node
         and follower.is_active
+        and follower.match > 0
         and view.last_index - follower.match <= _LAG_MAX
         for follower in view.followers
     )

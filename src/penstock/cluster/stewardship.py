@@ -19,7 +19,7 @@ from penstock.cluster.replicated_log import ReplicatedLog
 from penstock.cluster.steward import Change, GroupView, HandOver, Settled, next_step
 from penstock.errors import Conflict, InvalidRequest, Unavailable
 from penstock.ids import NodeId
-from penstock.raft import Incarnation, Member
+from penstock.raft import Incarnation, Member, Membership
 
 logger = logging.getLogger(__name__)
 
@@ -48,10 +48,12 @@ class Stewardship:
         return commands
 
     def _tend_metadata(self, log: ReplicatedLog) -> None:
-        """Every node follows the metadata; the first ones vote on it."""
-        nodes = [self._metadata.nodes[node_id].member for node_id in sorted(self._metadata.nodes)]
-        if nodes:
-            self._take_step(log, nodes[:METADATA_VOTERS_MAX], nodes[METADATA_VOTERS_MAX:])
+        """Every node follows the metadata; some of them vote on it."""
+        if self._metadata.shards:
+            # Before the shards are placed, first nodes may vote that are not registered yet.
+            nodes = metadata_members(self._metadata, log.raft.membership)
+            count = metadata_voter_count(len(nodes))
+            self._take_step(log, nodes[:count], nodes[count:])
 
     def _tend_group(self, log: ReplicatedLog, replicas: Replicas) -> list[Command]:
         voters = [_member(pair) for pair in replicas.members]
@@ -102,6 +104,25 @@ class Stewardship:
         if node is None:
             return pair
         return node.node_id, node.replaced.get(group, node.incarnation)
+
+
+def metadata_members(metadata: ClusterMetadata, membership: Membership) -> list[Member]:
+    """Return all nodes, those first that should vote on the metadata.
+
+    Whoever votes goes on, so that nodes that come and go change as little as possible; a node that
+    is being drained should not.
+    """
+    members = [metadata.nodes[node_id].member for node_id in sorted(metadata.nodes)]
+    return sorted(
+        members,
+        key=lambda member: (member.node in metadata.draining, member not in membership.voters),
+    )
+
+
+def metadata_voter_count(nodes: int) -> int:
+    """Return how many of the nodes vote: an odd number, as one more could fail and help nothing."""
+    count = min(nodes, METADATA_VOTERS_MAX)
+    return count - 1 if count > 2 and count % 2 == 0 else count
 
 
 def _member(pair: tuple[int, int]) -> Member:
