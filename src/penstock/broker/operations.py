@@ -134,7 +134,9 @@ class Operations:
             raise InvalidRequest(
                 f"node {to} does not replicate {place}, nodes {list(replicas.nodes)} do"
             )
-        await self._cluster.transfer_leader(replicas.group, to)
+        leader = self._cluster.leaders.leader_of(replicas.group)
+        if leader is None or leader.node != to:
+            await self._cluster.transfer_leader(replicas.group, to)
 
     async def drain(self, node_id: int, *, may_shrink: bool = False) -> int:
         """Move everything off a node and place nothing new there; return how much is moved.
