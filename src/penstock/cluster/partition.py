@@ -11,7 +11,7 @@ from penstock.cluster.replicated_log import ReplicaIdentity, ReplicatedLog, Tran
 from penstock.cluster.topic_machine import TopicMachine, encode_start_moved
 from penstock.cluster.traffic import Traffic
 from penstock.cluster.workplace import Workplace
-from penstock.errors import OffsetOutOfRange, OutOfOrderSequence
+from penstock.errors import OffsetOutOfRange, OutOfOrderSequence, PenstockError
 from penstock.ids import Offset, Term, TopicPartition
 from penstock.log import FileRange, LogSettings
 from penstock.raft import RaftSettings
@@ -112,7 +112,11 @@ class Partition:
             self._check_first(header)
         elif check_sequence(known, header) is not None:
             return self._first_answer(header, in_flight)
-        answer = self.log.propose_records(batch)
+        try:
+            answer = self.log.propose_records(batch)
+        except PenstockError:
+            self.refuse(header)
+            raise
         self._refused.pop(header.producer_id, None)
         self._in_flight[header.producer_id] = _InFlight(
             first=in_flight.first if in_flight else header,

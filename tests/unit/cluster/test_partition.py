@@ -4,7 +4,13 @@ import asyncio
 
 import pytest
 
-from penstock.errors import DiskFull, OffsetOutOfRange, OutOfOrderSequence, ProducerFenced
+from penstock.errors import (
+    DiskFull,
+    NotLeader,
+    OffsetOutOfRange,
+    OutOfOrderSequence,
+    ProducerFenced,
+)
 from penstock.ids import Offset
 from tests.unit.cluster.workplaces import (
     SimMachine,
@@ -168,6 +174,29 @@ def test_a_new_producer_whose_first_batch_is_turned_away_must_begin_with_it() ->
 
         assert await partition.publish(numbered_batch(0, b"a")) == 0
         assert await partition.publish(numbered_batch(1, b"b")) == 1
+
+    run(scene())
+
+
+def test_a_new_producer_whose_first_batch_met_no_leader_must_begin_with_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def nobody_leads() -> None:
+        raise NotLeader("nobody leads yet")
+
+    async def scene() -> None:
+        partition = await SimMachine().partition()
+        with monkeypatch.context() as patch:
+            patch.setattr(partition.log, "check_serving", nobody_leads)
+            with pytest.raises(NotLeader):
+                partition.publish(numbered_batch(0, b"a"))
+
+        with pytest.raises(OutOfOrderSequence):
+            partition.publish(numbered_batch(1, b"b"))
+        await partition.publish(numbered_batch(0, b"a"))
+        await partition.publish(numbered_batch(1, b"b"))
+
+        assert values(partition) == [b"a", b"b"]
 
     run(scene())
 
