@@ -49,7 +49,7 @@ class Schedule:
         *,
         until_us: int,
         events_max: int,
-        after: Callable[[SimMachine], None] = lambda machine: None,
+        after: Callable[[SimMachine], None] = lambda _: None,
     ) -> None:
         """Let everything happen up to a moment or a number of events.
 
@@ -57,7 +57,7 @@ class Schedule:
         event loses the rest of it.
         """
         queue = self._queue
-        set_running_loop = asyncio._set_running_loop
+        set_running_loop = asyncio._set_running_loop  # noqa: SLF001 (there is no public one)
         try:
             while queue and queue[0][0] <= until_us and self.events < events_max:
                 event = heappop(queue)
