@@ -227,11 +227,6 @@ class ReplicatedLog:
             state = _decode_state(snapshot.payload)
         self._check_continues(snapshot)
         self.machine.restore(state.machine, snapshot.index)
-        if not self.log.is_empty and self.log.first_index > snapshot.index:
-            raise Corruption(
-                f"{self.log.directory} begins with entry {self.log.first_index}, its state is known"
-                f" up to entry {snapshot.index - 1} only"
-            )
         if self.log.is_empty:
             self.log.begin_at(
                 index=snapshot.index, offset=Offset(state.next_offset), term=snapshot.term

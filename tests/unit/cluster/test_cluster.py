@@ -6,9 +6,7 @@ from random import Random
 
 import pytest
 
-from penstock.cluster import Topic
-from penstock.cluster.cluster import Cluster
-from penstock.cluster.placement import choose_replicas
+from penstock.cluster import Cluster, Topic, choose_replicas
 from penstock.errors import PenstockError, StorageFailed, TopicExists, TopicNotFound
 from penstock.ids import TopicPartition
 from penstock.testing import MachineStopped
