@@ -18,6 +18,12 @@ check: $(VENV)/.installed-dev
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
 
+# How many histories (SEEDS=200) or for how long (SECONDS=600); the first seed is FIRST.
+SECONDS ?= 60
+FIRST ?= 0
+simulate: $(VENV)/.installed-dev
+	$(BIN)/python -m tests.simulation --first $(FIRST) $(if $(SEEDS),--seeds $(SEEDS),--seconds $(SECONDS))
+
 bench: $(VENV)/.installed-dev
 	$(BIN)/python -m benchmarks
 

@@ -2,7 +2,9 @@
 
 import json
 import os
+import random
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -14,6 +16,9 @@ from typing import Self
 
 START_DEADLINE_S = 30.0
 STOP_DEADLINE_S = 20.0
+# Below the range from which the system takes ports for outgoing connections, so that a port is
+# still free when its node starts again.
+_FIXED_PORTS = range(20_000, 32_000)
 
 
 class NodeProcess:
@@ -25,6 +30,7 @@ class NodeProcess:
         self.flags = flags
         self.kafka_port = 0
         self.http_port = 0
+        self._begin = 0
         self._process: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> Self:
@@ -37,8 +43,13 @@ class NodeProcess:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        if self._process is not None and self._process.poll() is None:
+        if self.is_running:
             self.kill()
+
+    @property
+    def is_running(self) -> bool:
+        """True from the start of the process to its end, also while it is suspended."""
+        return self._process is not None and self._process.poll() is None
 
     @property
     def bootstrap(self) -> str:
@@ -63,14 +74,21 @@ class NodeProcess:
 
     def start(self) -> None:
         """Start the node and wait until it serves; a restart keeps the ports of the first start."""
+        self.launch()
+        self.wait_until_serving()
+
+    def launch(self) -> None:
+        """Start the node's process without waiting for anything."""
+        self.directory.mkdir(parents=True, exist_ok=True)
         log = self.log_path.open("ab")
-        begin = log.tell()
+        self._begin = log.tell()
         self._process = subprocess.Popen(
             [
                 sys.executable, "-m", "penstock.cli", "serve",
                 "--data-dir", str(self.data_dir),
                 "--kafka-port", str(self.kafka_port),
                 "--http-port", str(self.http_port),
+                "--peer-port", "0",
                 "--log-format", "json",
                 *self.flags,
             ],
@@ -79,20 +97,20 @@ class NodeProcess:
             env=_plain_environment(),
         )  # fmt: skip
         log.close()
-        self._wait_until_serving(begin)
 
-    def _wait_until_serving(self, begin: int) -> None:
-        deadline = time.monotonic() + START_DEADLINE_S
+    def wait_until_serving(self, deadline_s: float = START_DEADLINE_S) -> None:
+        """Wait until the node says that it serves; a node of a cluster needs a majority for it."""
+        deadline = time.monotonic() + deadline_s
         while time.monotonic() < deadline:
-            for line in self.log_lines(begin):
+            for line in self.log_lines(self._begin):
                 if line.get("message") == "node is serving":
                     self.kafka_port = int(str(line["kafka"]).rsplit(":", 1)[1])
                     self.http_port = int(str(line["http"]).rsplit(":", 1)[1])
                     return
             if self._process is not None and self._process.poll() is not None:
                 break
-            time.sleep(0.01)
-        raise RuntimeError(f"the node did not start:\n{self.log_path.read_text()}")
+            time.sleep(0.02)
+        raise RuntimeError(f"the node did not start:\n{self.log_path.read_text()[-4000:]}")
 
     def log_lines(self, begin: int = 0) -> list[dict[str, object]]:
         """Return the node's structured log lines from byte `begin` on."""
@@ -111,6 +129,16 @@ class NodeProcess:
         self._process.send_signal(signal.SIGTERM)
         return self._process.wait(STOP_DEADLINE_S)
 
+    def suspend(self) -> None:
+        """Freeze the process; its connections stay open."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """Let a suspended process go on."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGCONT)
+
     def get(self, path: str) -> tuple[int, bytes]:
         """Return status and body of an HTTP request."""
         try:
@@ -118,6 +146,94 @@ class NodeProcess:
                 return response.status, response.read()
         except urllib.error.HTTPError as error:
             return error.code, error.read()
+
+
+class ClusterProcess:
+    """Several nodes on loopback that were given each other's addresses.
+
+    Their ports stay the same over restarts. `nodes` maps node ids, from 1 on, to processes.
+    """
+
+    def __init__(self, directory: Path, size: int, *flags: str) -> None:
+        self.directory = directory
+        ports = free_ports(3 * size)
+        ids = range(1, size + 1)
+        self.peer_ports = dict(zip(ids, ports, strict=False))
+        self.nodes: dict[int, NodeProcess] = {}
+        for node_id in ids:
+            node = NodeProcess(directory / f"node-{node_id}", *self.flags_of(node_id), *flags)
+            node.kafka_port, node.http_port = ports[size + 2 * (node_id - 1) :][:2]
+            self.nodes[node_id] = node
+
+    def flags_of(self, node_id: int) -> tuple[str, ...]:
+        """Who a node is and where its peers are."""
+        peers = ",".join(f"{peer}=127.0.0.1:{port}" for peer, port in self.peer_ports.items())
+        return ("--node-id", str(node_id), "--peers", peers)
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.kill()
+
+    def __getitem__(self, node_id: int) -> NodeProcess:
+        return self.nodes[node_id]
+
+    @property
+    def bootstrap(self) -> str:
+        """The addresses of all nodes for Kafka clients."""
+        return ",".join(node.bootstrap for node in self.nodes.values())
+
+    @property
+    def running(self) -> list[int]:
+        """The nodes whose processes run."""
+        return [node_id for node_id, node in self.nodes.items() if node.is_running]
+
+    def start(self) -> None:
+        """Start all nodes that do not run and wait until they serve."""
+        starting = [node for node in self.nodes.values() if not node.is_running]
+        for node in starting:
+            node.launch()
+        for node in starting:
+            node.wait_until_serving()
+
+    def kill(self) -> None:
+        """Kill all nodes at once."""
+        for node_id in self.running:
+            os.kill(self.nodes[node_id].pid, signal.SIGKILL)
+        for node in self.nodes.values():
+            if node.is_running:
+                node.kill()
+
+    def stop(self) -> None:
+        """Ask all nodes to stop and wait until they have."""
+        running = self.running
+        for node_id in running:
+            os.kill(self.nodes[node_id].pid, signal.SIGTERM)
+        for node_id in running:
+            self.nodes[node_id].stop()
+
+
+def free_ports(count: int) -> list[int]:
+    """Return ports that nobody listens on and that no outgoing connection will take."""
+    found: list[int] = []
+    for port in random.sample(_FIXED_PORTS, len(_FIXED_PORTS)):
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+        found.append(port)
+        if len(found) == count:
+            return found
+    raise RuntimeError(f"{count} free ports were not found")
 
 
 def _plain_environment() -> dict[str, str]:

@@ -19,7 +19,7 @@ from penstock.errors import InvalidConfiguration
 
 VARIABLE_PREFIX = "PENSTOCK_"
 # Variables that the command line reads for itself; a node started in the same shell ignores them.
-COMMAND_VARIABLES = frozenset({"PENSTOCK_BOOTSTRAP", "PENSTOCK_CONFIG"})
+COMMAND_VARIABLES = frozenset({"PENSTOCK_BOOTSTRAP", "PENSTOCK_CONFIG", "PENSTOCK_URL"})
 
 _INT32_MAX = 2**31 - 1
 _INT64_MAX = 2**63 - 1
@@ -86,6 +86,33 @@ def _parse_address(text: str) -> str:
     if match is None or (match[2] is not None and not 1 <= int(match[2]) <= 65535):
         raise ValueError("not HOST or HOST:PORT with a port in 1..65535")
     return text
+
+
+def _read_address(text: str, default: "Address") -> "Address":
+    """Read HOST or HOST:PORT, taking from `default` what is missing."""
+    match = _ADDRESS.fullmatch(text)
+    if match is None:
+        return default
+    return Address(match[1].strip("[]"), int(match[2] or default.port))
+
+
+def _parse_peers(text: str) -> str:
+    read_peers(text)
+    return text
+
+
+def read_peers(text: str) -> dict[int, "Address"]:
+    """Read `1=host:port,2=host:port`; anything else is a `ValueError`."""
+    peers: dict[int, Address] = {}
+    for part in filter(None, (part.strip() for part in text.split(","))):
+        number, _, address = part.partition("=")
+        match = _ADDRESS.fullmatch(address)
+        if not number.isdigit() or match is None or match[2] is None:
+            raise ValueError(f"{part!r} is not ID=HOST:PORT")
+        if int(number) in peers:
+            raise ValueError(f"node {number} is listed twice")
+        peers[int(number)] = Address(match[1].strip("[]"), int(match[2]))
+    return peers
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,6 +225,7 @@ def _readable(value: int, parse: Callable[[str], int]) -> str:
 _SECTION_STARTS = {
     "data_dir": "Process",
     "host": "Network",
+    "peers": "Cluster",
     "auto_create_topics": "Topics",
     "disk_free_bytes_min": "Storage",
     "group_shards": "Consumer groups",
@@ -263,6 +291,63 @@ class NodeOptions:
         "Largest request; a larger one closes its connection before it is buffered.",
         least=1024,
         most=_INT32_MAX,
+    )
+
+    peers: str = _text(
+        "",
+        "All nodes of a new cluster, this one included, as 1=HOST:PORT,2=HOST:PORT,...;"
+        " empty for a cluster of one.",
+        limits="ID=HOST:PORT, comma-separated",
+        parse=_parse_peers,
+    )
+    join: str = _text(
+        "",
+        "Any node of a running cluster that this new node is to join.",
+        limits="HOST:PORT",
+        parse=_parse_address,
+    )
+    peer_port: int = _integer(
+        9191,
+        "Port for the other nodes of the cluster; 0 takes any free port. Ignored when peers names"
+        " this node's.",
+        most=65535,
+    )
+    peer_advertise: str = _text(
+        "",
+        "Address that the other nodes are told to connect to. Empty: the one that peers gives for"
+        " this node, or else the host and the peer port.",
+        limits="HOST or HOST:PORT",
+        parse=_parse_address,
+    )
+    peer_tls_certificate: str = _text(
+        "",
+        "Certificate that this node shows to other nodes, as a PEM file; empty for links without"
+        " TLS.",
+        limits="a path",
+        parse=str,
+    )
+    peer_tls_key: str = _text(
+        "", "Private key of the certificate, as a PEM file.", limits="a path", parse=str
+    )
+    peer_tls_authority: str = _text(
+        "",
+        "Authorities that must have signed the certificates of other nodes, as a PEM file.",
+        limits="a path",
+        parse=str,
+    )
+    transfer_bytes_per_s: int = _size(
+        100_000_000,
+        "Speed at which a replica is copied from another node that no longer has its entries.",
+        least=1024,
+    )
+    tick_ms: int = _duration(
+        200, "Clock of elections: leaders are heard from every 2 ticks.", least=10
+    )
+    election_ticks: int = _integer(
+        6,
+        "Ticks without a leader after which another election is held, at the earliest.",
+        least=3,
+        most=1000,
     )
 
     auto_create_topics: bool = _switch(True, "Create a topic when a client first names it.")
@@ -356,11 +441,16 @@ class NodeOptions:
 
     def advertised(self, *, kafka_port: int, machine_name: str) -> Address:
         """Return the address for clients, given the port that was really bound."""
-        match = _ADDRESS.fullmatch(self.advertise)
-        if match is None:
-            host = machine_name if self.host in _WILDCARD_HOSTS else self.host
-            return Address(host, kafka_port)
-        return Address(match[1].strip("[]"), int(match[2] or kafka_port))
+        return _read_address(self.advertise, Address(self._own_host(machine_name), kafka_port))
+
+    def advertised_to_peers(self, *, peer_port: int, machine_name: str) -> Address:
+        """Return the address for other nodes, given the port that was really bound."""
+        own = read_peers(self.peers).get(self.node_id)
+        default = own or Address(self._own_host(machine_name), peer_port)
+        return _read_address(self.peer_advertise, default)
+
+    def _own_host(self, machine_name: str) -> str:
+        return machine_name if self.host in _WILDCARD_HOSTS else self.host
 
 
 # No first value may exceed the second of its pair.

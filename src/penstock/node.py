@@ -3,6 +3,7 @@
 import asyncio
 import errno
 import logging
+import random
 import resource
 import signal
 import socket
@@ -36,10 +37,18 @@ async def _serve(options: NodeOptions) -> None:
     for name in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(name, stop.set)
     node = Node(options)
-    await node.start()
+    stopping = asyncio.create_task(stop.wait())
+    # A node that waits for the rest of its cluster can be stopped all the same.
+    starting = asyncio.create_task(node.start())
+    await asyncio.wait({starting, stopping}, return_when=asyncio.FIRST_COMPLETED)
+    if not starting.done():
+        starting.cancel()
+        await asyncio.gather(starting, return_exceptions=True)
+        return
+    await starting
     try:
         print(node.greeting(), flush=True)
-        await stop.wait()
+        await stopping
     finally:
         await node.stop()
 
@@ -63,6 +72,7 @@ class Node:
         try:
             await self._open_broker()
             await self._open_doors()
+            await self._join_cluster()
         except BaseException:
             await self.stop()
             raise
@@ -77,28 +87,24 @@ class Node:
             raise _unusable_directory(options, error) from error
         self._executor = ThreadPoolExecutor(options.sync_threads, thread_name_prefix="disk")
         loop = asyncio.get_running_loop()
-        workplace = Workplace(loop, self._executor, disk, SystemClock())
+        workplace = Workplace(loop, self._executor, disk, SystemClock(), _randrange)
         try:
             self._broker = await loop.run_in_executor(None, Broker, options, workplace)
         except OSError as error:
             raise _unusable_directory(options, error) from error
-        await self._broker.start()
+        try:
+            await self._broker.start(options.host)
+        except OSError as error:
+            raise _address_taken("peer_port", options.host, options.peer_port, error) from error
         self._housekeeping = asyncio.create_task(self._broker.housekeeper.run())
         self._housekeeping.add_done_callback(_report_end)
 
     async def _open_doors(self) -> None:
         assert self._broker is not None
         options = self._options
-        address = options.advertised(
-            kafka_port=options.kafka_port, machine_name=socket.gethostname()
-        )
-        self._kafka = KafkaServer(self._broker, advertised_host=address.host)
+        self._kafka = KafkaServer(self._broker)
         try:
-            self.kafka_port = await self._kafka.start(
-                host=options.host,
-                port=options.kafka_port,
-                advertised_port=address.port or None,
-            )
+            self.kafka_port = await self._kafka.start(options.host, options.kafka_port)
         except OSError as error:
             raise _address_taken("kafka_port", options.host, options.kafka_port, error) from error
         try:
@@ -106,6 +112,15 @@ class Node:
         except OSError as error:
             raise _address_taken("http_port", options.host, options.http_port, error) from error
         self.http_port = self._http.port
+
+    async def _join_cluster(self) -> None:
+        """Tell the cluster where this node is; a new cluster waits for all its first nodes."""
+        assert self._broker is not None
+        options = self._options
+        if self._broker.missing_nodes:
+            logger.info("waiting for nodes", extra={"nodes": self._broker.missing_nodes})
+        address = options.advertised(kafka_port=self.kafka_port, machine_name=socket.gethostname())
+        await self._broker.register(kafka=address, http_port=self.http_port)
         logger.info(
             "node is serving",
             extra={
@@ -150,6 +165,11 @@ class Node:
             self._lock.release()
         self._broker = self._kafka = self._http = self._housekeeping = None
         self._executor = self._lock = None
+
+
+def _randrange(stop: int) -> int:
+    """Chance for election timeouts; nothing secret depends on it."""
+    return random.randrange(stop)  # noqa: S311
 
 
 def _report_end(task: asyncio.Task[None]) -> None:

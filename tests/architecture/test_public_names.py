@@ -8,8 +8,9 @@ import pytest
 PUBLIC_NAMES = {
     "penstock": "__version__",
     "penstock.client": """
-        BOOTSTRAP_DEFAULT Admin Connection Consumer Disconnection GroupDescription GroupListing
-        Groups Header MemberDescription Message NewMessage NewTopic OffsetRange
+        BOOTSTRAP_DEFAULT URL_DEFAULT Admin ClusterAdmin ClusterNode ClusterOverview
+        ClusterPartition ClusterReplica Connection Consumer Disconnection GroupDescription
+        GroupListing  Groups Header MemberDescription Message NewMessage NewTopic OffsetRange
         PartitionDescription PartitionEnd PartitionProgress Placement Producer TopicDescription
         TopicListing TopicSetting
     """,

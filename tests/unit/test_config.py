@@ -178,7 +178,7 @@ def test_any_text_is_either_read_or_reported(text: str) -> None:
 def test_every_default_lies_within_its_own_limits() -> None:
     for option in OPTIONS.values():
         default = option.default.split(" (")[0]
-        if option.name != "advertise":
+        if option.name not in ("advertise", "join", "peer_advertise"):
             field = getattr(NodeOptions(), option.name)
             assert option.parse(default) == field, option.name
 
@@ -222,3 +222,23 @@ def test_the_reference_page_names_every_option_with_flag_and_variable() -> None:
         assert f"| `{field.name}` | `--{field.name.replace('_', '-')}` |" in page
         assert f"`PENSTOCK_{field.name.upper()}`" in page
     assert "| `604800000 (7d)` | at least -1 ms | Age at which records are deleted;" in page
+
+
+@pytest.mark.parametrize(
+    ("flags", "expected"),
+    [
+        ({}, "127.0.0.1:9191"),
+        ({"host": "0.0.0.0"}, "machine:9191"),
+        ({"peers": "1=one:7001,2=two:7002"}, "one:7001"),
+        ({"peers": "1=one:7001,2=two:7002", "peer_advertise": "outside"}, "outside:7001"),
+        ({"peer_advertise": "outside:7999"}, "outside:7999"),
+    ],
+)
+def test_other_nodes_are_told_an_address_that_they_can_reach(
+    flags: dict[str, str], expected: str
+) -> None:
+    options = load_options(flags, {}, None)
+
+    address = options.advertised_to_peers(peer_port=9191, machine_name="machine")
+
+    assert f"{address.host}:{address.port}" == expected

@@ -7,24 +7,29 @@ errors of `penstock.errors`; it knows no wire format.
 
 from penstock.broker.broker import Broker, Check
 from penstock.broker.fetch import Fetched, FetchRequest, check_epoch
+from penstock.broker.operations import ClusterStatus, NodeStatus, hot_partitions
 from penstock.broker.publish import Publication
 from penstock.broker.statistics import Statistics
 from penstock.broker.topics import NewTopic, SettingValue
-from penstock.cluster import Partition, SettingType, Topic
+from penstock.cluster import Partition, PartitionStatus, SettingType, Topic
 from penstock.log import FileRange
 
 __all__ = [
     "Broker",
     "Check",
+    "ClusterStatus",
     "FetchRequest",
     "Fetched",
     "FileRange",
     "NewTopic",
+    "NodeStatus",
     "Partition",
+    "PartitionStatus",
     "Publication",
     "SettingType",
     "SettingValue",
     "Statistics",
     "Topic",
     "check_epoch",
+    "hot_partitions",
 ]

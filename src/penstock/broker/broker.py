@@ -11,18 +11,22 @@ from prometheus_client.process_collector import ProcessCollector
 
 from penstock.broker.fetch import Fetcher
 from penstock.broker.groups import Groups
+from penstock.broker.operations import Operations
 from penstock.broker.publish import Publisher
 from penstock.broker.statistics import NodeCollector, Statistics
 from penstock.broker.topics import Topics
 from penstock.cluster import (
+    METADATA_GROUP,
     Cluster,
     ClusterMetadata,
     DiskSpace,
     Housekeeper,
+    Node,
     Partition,
     Workplace,
 )
-from penstock.config import NodeOptions
+from penstock.config import Address, NodeOptions
+from penstock.errors import CoordinatorLoading
 from penstock.ids import ProducerId, TopicPartition
 
 logger = logging.getLogger(__name__)
@@ -50,6 +54,7 @@ class Broker:
         self.publisher = Publisher(self.cluster, self.space, workplace.clock, self.statistics)
         self.fetcher = Fetcher(self.cluster, self.statistics)
         self.topics = Topics(self.cluster, options)
+        self.operations = Operations(self.cluster, options.node_id)
         self.housekeeper = Housekeeper(self.cluster, self.space, options, workplace)
         self.registry = CollectorRegistry()
         self.registry.register(NodeCollector(self.statistics, self.cluster, self.space))
@@ -60,12 +65,62 @@ class Broker:
         self._started_s = workplace.clock.steady_s()
         self._is_draining = False
 
-    async def start(self) -> None:
-        """Begin to lead the groups, and follow changes of topics."""
-        await self.cluster.form()
-        topics = self.metadata.topics
-        self.groups.start(self.cluster.group_logs, list(topics.values()))
-        self.metadata.watch(lambda: self.groups.topics_changed(list(topics.values())))
+    async def start(self, host: str) -> None:
+        """Open what is on disk, and found or find the cluster."""
+        self.cluster.on_shard_leadership = self.groups.leadership_changed
+        self.metadata.watch(lambda: self.groups.topics_changed(list(self.metadata.topics.values())))
+        await self.cluster.start(host)
+
+    async def register(self, *, kafka: Address, http_port: int) -> None:
+        """Tell the cluster where clients reach this node; returns when the node can serve."""
+        await self.cluster.register(kafka=kafka, http_port=http_port)
+
+    @property
+    def missing_nodes(self) -> list[int]:
+        """First nodes that have not been heard from, while the cluster is being formed."""
+        return self.cluster.missing_nodes
+
+    def leader_of(self, place: TopicPartition) -> tuple[int, int]:
+        """Return the node that leads a partition and its term; -1 while there is none."""
+        return self._known_leader(self.cluster.replicas_of(place).group)
+
+    def replicas_of(self, place: TopicPartition) -> tuple[int, ...]:
+        """Return the nodes that replicate a partition."""
+        return self.cluster.replicas_of(place).nodes
+
+    def is_reachable(self, node_id: int) -> bool:
+        """True for this node and for those that it has a link to."""
+        return node_id == self.node_id or node_id in self.cluster.links.connected
+
+    @property
+    def is_cut_off(self) -> bool:
+        """True when others may know better than this node who leads."""
+        return self.cluster.is_cut_off
+
+    @property
+    def controller(self) -> int:
+        """The node that leads the metadata, or this one: any node carries out changes."""
+        leader = self._known_leader(METADATA_GROUP)[0]
+        return leader if leader in self.metadata.nodes else self.node_id
+
+    @property
+    def metadata_version(self) -> int:
+        """Changes whenever a topic, a node or a leader does."""
+        return self.cluster.version
+
+    def coordinator_of(self, group_id: str) -> Node:
+        """Return the node that coordinates a consumer group."""
+        shards = self.metadata.shards
+        shard = self.groups.shard_of(group_id)
+        node_id = self._known_leader(shards[shard].group)[0] if shards else -1
+        node = self.metadata.nodes.get(node_id)
+        if node is None:
+            raise CoordinatorLoading(f"the coordinator of group {group_id!r} is being elected")
+        return node
+
+    def _known_leader(self, group: int) -> tuple[int, int]:
+        leader = self.cluster.leaders.leader_of(group)
+        return (leader.node, leader.term) if leader else (-1, -1)
 
     @property
     def metadata(self) -> ClusterMetadata:

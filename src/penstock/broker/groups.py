@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from penstock.clock import Clock
 from penstock.cluster import ReplicatedLog, Topic, Workplace
 from penstock.config import NodeOptions
-from penstock.errors import InvalidGroupId, PenstockError, ShuttingDown
+from penstock.errors import InvalidGroupId, NotCoordinator, PenstockError, ShuttingDown
 from penstock.groups import (
     Answer,
     Command,
@@ -78,34 +78,41 @@ class Groups:
             offsets_retention_ms=options.offsets_retention_ms,
         )
         self._machines = [ShardMachine(self._limits) for _ in range(options.group_shards)]
-        self._drivers: list[_ShardDriver] = []
+        self._drivers: dict[int, _ShardDriver] = {}
+        self._topics: dict[str, TopicInfo] = {}
         self._tickets = itertools.count(1)
 
     def machine(self, shard: int) -> ShardMachine:
         """Return the machine of a shard, to be driven by its log."""
         return self._machines[shard]
 
-    def start(self, logs: Sequence[ReplicatedLog], topics: Sequence[Topic]) -> None:
-        """Lead all shards; their logs have been replayed."""
-        self._drivers = [
-            _ShardDriver(machine, log, self._workplace)
-            for machine, log in zip(self._machines, logs, strict=True)
-        ]
-        for driver in self._drivers:
-            driver.start()
-        self.topics_changed(topics)
+    def leadership_changed(self, shard: int, log: ReplicatedLog) -> None:
+        """Lead a shard, or stop leading it, as its log does."""
+        driver = self._drivers.get(shard)
+        if driver is None:
+            driver = self._drivers[shard] = _ShardDriver(
+                self._machines[shard], log, self._workplace
+            )
+            driver.topics_changed(self._topics)
+        driver.lead(log.is_serving)
 
     def topics_changed(self, topics: Sequence[Topic]) -> None:
         """Tell all groups which topics there are."""
-        infos = {topic.name: TopicInfo(topic.topic_id, topic.partitions) for topic in topics}
-        for driver in self._drivers:
-            driver.topics_changed(infos)
+        self._topics = {topic.name: TopicInfo(topic.topic_id, topic.partitions) for topic in topics}
+        for driver in self._drivers.values():
+            driver.topics_changed(self._topics)
+
+    def shard_of(self, group_id: str) -> int:
+        """Return the shard that keeps a group."""
+        return crc32(group_id.encode()) % len(self._machines)
 
     async def ask(self, group_id: str, command: Callable[[int], Command]) -> Answer:
         """Carry out a command on a group; `command` is given the ticket to put into it."""
         if not group_id:
             raise InvalidGroupId("a consumer group needs a name, an empty one was given")
-        driver = self._drivers[crc32(group_id.encode()) % len(self._drivers)]
+        driver = self._drivers.get(self.shard_of(group_id))
+        if driver is None:
+            raise NotCoordinator(f"group {group_id!r} is kept by other nodes")
         return await driver.ask(command, next(self._tickets))
 
     async def list_groups(self, states: frozenset[str], types: frozenset[str]) -> list[Answer]:
@@ -115,7 +122,8 @@ class Groups:
                 lambda ticket: ListGroups(ticket=ticket, states=states, types=types),
                 next(self._tickets),
             )
-            for driver in self._drivers
+            for driver in self._drivers.values()
+            if driver.is_leading
         ]
 
     def new_member_id(self, client_id: str) -> str:
@@ -124,7 +132,7 @@ class Groups:
 
     def close(self) -> None:
         """Stop all timers and fail those who wait."""
-        for driver in self._drivers:
+        for driver in self._drivers.values():
             driver.close()
 
 
@@ -139,16 +147,23 @@ class _ShardDriver:
         self._waiting: dict[int, asyncio.Future[Answer]] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._timer_ms = 0
+        self.is_leading = False
         machine.carry_out = self._carry_out
 
     @property
     def _shard(self) -> GroupShard:
         return self._machine.shard
 
-    def start(self) -> None:
-        """Lead the shard."""
-        self._shard.became_leader(self._clock.now_ms())
-        self._set_timer()
+    def lead(self, is_leading: bool) -> None:
+        """Lead the shard from now on, or no more."""
+        if is_leading == self.is_leading:
+            return
+        self.is_leading = is_leading
+        if is_leading:
+            self._shard.became_leader(self._clock.now_ms())
+            self._set_timer()
+        else:
+            self._carry_out(self._shard.resigned())
 
     def topics_changed(self, topics: dict[str, TopicInfo]) -> None:
         """Tell the shard which topics there are."""
@@ -169,7 +184,7 @@ class _ShardDriver:
             match effect:
                 case Reply():
                     self._reply(effect)
-                case Persist():
+                case Persist() if self._shard.expects(effect):
                     self._persist(effect)
         self._set_timer()
 

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from penstock.broker.statistics import Statistics
 from penstock.clock import Clock
-from penstock.cluster import Cluster, DiskSpace, TopicSettings
+from penstock.cluster import Cluster, DiskSpace, Partition, TopicSettings
 from penstock.errors import (
     BatchTooLarge,
     DiskFull,
@@ -50,7 +50,9 @@ class Publisher:
         self._clock = clock
         self._statistics = statistics
 
-    def publish(self, place: TopicPartition, records: memoryview) -> Publication:
+    def publish(
+        self, place: TopicPartition, records: memoryview, *, waits_for_commit: bool = True
+    ) -> Publication:
         """Append one batch; its offset is known once it is committed.
 
         `records` must be writable and must not change afterwards: it is written as it is.
@@ -63,11 +65,14 @@ class Publisher:
         except DiskFull:
             partition.refuse(batch.header)
             raise
-        offset = partition.publish(batch)
+        if waits_for_commit:
+            _check_in_sync(partition, settings)
+        offset = partition.publish(batch, waits_for_commit=waits_for_commit)
         counts = self._statistics
         counts.batches_in += 1
         counts.records_in += batch.header.records
         counts.bytes_in += len(batch.data)
+        partition.traffic.bytes_in += len(batch.data)
         append_time_ms = batch.header.max_timestamp if settings.uses_append_time else -1
         return Publication(offset, append_time_ms, partition.start_offset)
 
@@ -90,10 +95,6 @@ class Publisher:
             raise UnsupportedCompression(f"compression code {header.codec} is unknown")
         if header.is_control:
             raise InvalidBatch("control batches are written by the broker alone")
-        if settings.in_sync_min > 1:
-            raise NotEnoughReplicas(
-                f"topic {place.topic!r} wants {settings.in_sync_min} replicas in step, 1 is"
-            )
         if settings.log.compacts:
             _check_keys(place, batch)
         return self._timed(place, batch, settings)
@@ -122,6 +123,17 @@ def _check_time(
             f"a record for {place} is dated {now_ms - header.base_timestamp} ms back, at most"
             f" {settings.timestamp_before_max_ms} ms are allowed"
         )
+
+
+def _check_in_sync(partition: Partition, settings: TopicSettings) -> None:
+    """A majority is always waited for; a topic may ask for more replicas in step than that."""
+    if settings.in_sync_min > 1:
+        in_step = 1 + sum(follower.is_active for follower in partition.log.followers())
+        if in_step < settings.in_sync_min:
+            raise NotEnoughReplicas(
+                f"{partition.place} has {in_step} replicas in step, min.insync.replicas is"
+                f" {settings.in_sync_min}"
+            )
 
 
 def _check_keys(place: TopicPartition, batch: RecordBatch) -> None:

@@ -10,12 +10,13 @@ from penstock.cluster import (
     Topic,
     check_growth,
     check_new_topic,
+    check_partition_count,
     check_settings,
     check_topic_name,
+    choose_replicas,
 )
 from penstock.config import NodeOptions
 from penstock.errors import InvalidReplication, InvalidSetting
-from penstock.ids import NodeId
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,29 +63,31 @@ class Topics:
         settings = {
             name: value for name, value in (new.settings or {}).items() if value is not None
         }
-        partitions = self._partition_count(new)
-        check_new_topic(new.name, partitions, settings, self._cluster.metadata.topics)
+        placement = self._placement(new)
+        check_new_topic(new.name, len(placement), settings, self._cluster.metadata.topics)
         if dry_run:
             return None
-        return await self._cluster.create_topic(new.name, partitions, settings)
+        return await self._cluster.create_topic(new.name, placement, settings)
 
-    def _partition_count(self, new: NewTopic) -> int:
-        node_id = NodeId(self._options.node_id)
+    def _placement(self, new: NewTopic) -> list[tuple[tuple[int, int], ...]]:
+        metadata = self._cluster.metadata
         if new.assignments:
-            for replicas in new.assignments:
-                if list(replicas) != [node_id]:
-                    raise InvalidReplication(
-                        f"replicas {list(replicas)} were asked for, the cluster has node {node_id}"
-                    )
-            return len(new.assignments)
+            return [self._chosen_replicas(replicas) for replicas in new.assignments]
         factor = new.replication_factor
         if factor == -1:
-            factor = self._options.default_replication_factor
-        if factor != 1:
+            factor = min(self._options.default_replication_factor, len(metadata.nodes))
+        partitions = self._options.default_partitions if new.partitions == -1 else new.partitions
+        check_partition_count(partitions)
+        return choose_replicas(metadata, partitions, factor)
+
+    def _chosen_replicas(self, replicas: Sequence[int]) -> tuple[tuple[int, int], ...]:
+        nodes = self._cluster.metadata.nodes
+        unknown = [node for node in replicas if node not in nodes]
+        if unknown or not replicas or len(set(replicas)) != len(replicas):
             raise InvalidReplication(
-                f"replication factor {factor} was asked for, the cluster has 1 node"
+                f"replicas {list(replicas)} were asked for, the cluster has nodes {sorted(nodes)}"
             )
-        return self._options.default_partitions if new.partitions == -1 else new.partitions
+        return tuple((node, nodes[node].incarnation) for node in replicas)
 
     async def delete(self, name: str) -> None:
         """Delete a topic with all its records."""
@@ -95,7 +98,12 @@ class Topics:
         topic = self._cluster.metadata.topic(name)
         check_growth(topic, partitions)
         if not dry_run:
-            await self._cluster.add_partitions(topic, partitions)
+            placement = choose_replicas(
+                self._cluster.metadata,
+                partitions - topic.partitions,
+                len(topic.replicas[0].members),
+            )
+            await self._cluster.add_partitions(topic, partitions, placement)
 
     async def change_settings(
         self, name: str, changed: dict[str, str], removed: list[str], *, dry_run: bool = False

@@ -7,7 +7,7 @@ should not wait for that.
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from penstock.client import Admin, Connection, Groups
+    from penstock.client import Admin, ClusterAdmin, Connection, Groups
 
 
 def connect(bootstrap: str) -> "Connection":
@@ -29,3 +29,10 @@ def open_groups(admin: "Admin") -> "Groups":
     from penstock.client import Groups
 
     return Groups(admin)
+
+
+def open_cluster(url: str) -> "ClusterAdmin":
+    """Name a node that carries out what operators ask; nothing is contacted yet."""
+    from penstock.client import ClusterAdmin
+
+    return ClusterAdmin(url)

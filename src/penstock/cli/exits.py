@@ -20,7 +20,10 @@ _HINTS: tuple[tuple[type[errors.PenstockError], str], ...] = (
     (errors.TimedOut, "The cluster may be busy, or advertise an address out of reach from here."),
     (errors.DiskFull, "The node refuses new messages until its disk has room."),
     (errors.NotLeader, "The partition may be moving; try again in a moment."),
-    (errors.Unavailable, "Is it running? `penstock serve` starts a node, --bootstrap names one."),
+    (
+        errors.Unavailable,
+        "Is it running? `penstock serve` starts a node; see --bootstrap or --url.",
+    ),
     (errors.TopicNotFound, "`penstock topic list` shows the topics."),
     (errors.TopicExists, "--if-not-exists accepts that."),
     (errors.GroupNotFound, "`penstock group list` shows the groups."),

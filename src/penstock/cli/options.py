@@ -12,6 +12,7 @@ from penstock.config import parse_duration_ms, parse_size_bytes
 
 # Spelled out here because importing `penstock.client` loads librdkafka, too slow for `--help`.
 BOOTSTRAP_DEFAULT = "localhost:9092"
+URL_DEFAULT = "http://127.0.0.1:8080"
 
 
 def _or_root_bootstrap(context: typer.Context, value: str | None) -> str:
@@ -49,6 +50,17 @@ Bootstrap = Annotated[
 ]
 Json = Annotated[
     bool, typer.Option("--json", callback=_or_root_json, help="Print JSON for programs.")
+]
+Url = Annotated[
+    str,
+    typer.Option(
+        "--url",
+        "-u",
+        envvar="PENSTOCK_URL",
+        metavar="URL",
+        show_envvar=False,
+        help="HTTP address of any node of the cluster (or PENSTOCK_URL).",
+    ),
 ]
 TopicName = Annotated[str, typer.Argument(metavar="TOPIC", show_default=False)]
 GroupName = Annotated[str, typer.Argument(metavar="GROUP", show_default=False)]

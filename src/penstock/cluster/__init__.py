@@ -12,14 +12,23 @@ from penstock.cluster.directories import DirectoryLock
 from penstock.cluster.housekeeping import DiskSpace, Housekeeper
 from penstock.cluster.machine import Machine
 from penstock.cluster.metadata import (
+    METADATA_GROUP,
+    ChangeReplicas,
     ClusterMetadata,
+    DrainNode,
+    Node,
+    RemoveNode,
+    Replicas,
     Topic,
     check_growth,
     check_new_topic,
+    check_partition_count,
     check_topic_name,
 )
 from penstock.cluster.partition import Partition
-from penstock.cluster.replicated_log import ReplicatedLog, Workplace
+from penstock.cluster.placement import choose_replicas
+from penstock.cluster.replicated_log import ReplicatedLog
+from penstock.cluster.status import PartitionStatus, ReplicaStatus
 from penstock.cluster.topic_settings import (
     DEFINITIONS,
     SettingDefinition,
@@ -27,16 +36,25 @@ from penstock.cluster.topic_settings import (
     TopicSettings,
     check_settings,
 )
+from penstock.cluster.workplace import Workplace
 
 __all__ = [
     "DEFINITIONS",
+    "METADATA_GROUP",
+    "ChangeReplicas",
     "Cluster",
     "ClusterMetadata",
     "DirectoryLock",
     "DiskSpace",
+    "DrainNode",
     "Housekeeper",
     "Machine",
+    "Node",
     "Partition",
+    "PartitionStatus",
+    "RemoveNode",
+    "ReplicaStatus",
+    "Replicas",
     "ReplicatedLog",
     "SettingDefinition",
     "SettingType",
@@ -45,6 +63,8 @@ __all__ = [
     "Workplace",
     "check_growth",
     "check_new_topic",
+    "check_partition_count",
     "check_settings",
     "check_topic_name",
+    "choose_replicas",
 ]

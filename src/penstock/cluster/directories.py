@@ -7,6 +7,7 @@ groups/<shard>/               consumer groups and their offsets
 topics/<topic>/id             the topic's id, so that leftovers of an older topic are noticed
 topics/<topic>/<partition>/   the partition's log
 deleted/<topic id>/           on its way out
+damaged/<partition>.<n>/      replicas that could not be opened, kept for people to look at
 """
 
 import contextlib
@@ -14,10 +15,11 @@ import fcntl
 import logging
 import os
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from penstock.errors import Corruption, DataDirectoryInUse, InvalidConfiguration
+from penstock.ids import TopicPartition
 from penstock.log import Disk
 
 logger = logging.getLogger(__name__)
@@ -103,24 +105,49 @@ class Directories:
         self._disk.rename(directory, self._deleted / str(topic_id))
         self._disk.sync_directory(self._topics)
 
-    def discard_leftovers(
-        self, is_current: Callable[[uuid.UUID], bool], was_deleted: Callable[[uuid.UUID], bool]
-    ) -> None:
-        """Move deleted topics away; a directory that nobody can explain is kept and reported."""
-        for name in self._disk.names(self._topics):
-            try:
-                topic_id = self._id_in(self._topics / name)
-            except Corruption as damage:
-                logger.error("topic id is damaged", extra={"reason": str(damage)})
-                continue
-            if topic_id is not None and is_current(topic_id):
-                continue
+    def discard_deleted(self, was_deleted: Callable[[uuid.UUID], bool]) -> None:
+        """Move the files of deleted topics away."""
+        for name, topic_id in self._topic_ids():
             if topic_id is not None and was_deleted(topic_id):
                 self.discard_topic(name, topic_id)
-            else:
+
+    def discard_partition(self, place: TopicPartition) -> None:
+        """Move the files of a partition away that other nodes keep now."""
+        self._discard(self.partition(place.topic, place.partition))
+
+    def discard_shard(self, shard: int) -> None:
+        """Move the files of a shard away that other nodes keep now."""
+        self._discard(self.group_shard(shard))
+
+    def set_aside(self, place: TopicPartition) -> None:
+        """Move a damaged replica away, where nobody uses it and nothing is lost of it."""
+        damaged = self._data_dir / "damaged"
+        self._disk.make_directory(damaged)
+        number = len(self._disk.names(damaged)) + 1
+        source = self.partition(place.topic, place.partition)
+        self._disk.rename(source, damaged / f"{place}.{number}")
+        self._disk.sync_directory(source.parent)
+        self._disk.sync_directory(damaged)
+
+    def _discard(self, directory: Path) -> None:
+        if self._disk.exists(directory):
+            self._disk.rename(directory, self._deleted / str(uuid.uuid4()))
+            self._disk.sync_directory(directory.parent)
+
+    def report_unknown(self, is_current: Callable[[uuid.UUID], bool]) -> None:
+        """Name directories that no topic explains; they are kept, the metadata may be lost."""
+        for name, topic_id in self._topic_ids():
+            if topic_id is None or not is_current(topic_id):
                 logger.warning(
                     "directory belongs to no topic", extra={"path": str(self._topics / name)}
                 )
+
+    def _topic_ids(self) -> Iterator[tuple[str, uuid.UUID | None]]:
+        for name in self._disk.names(self._topics):
+            try:
+                yield name, self._id_in(self._topics / name)
+            except Corruption as damage:
+                logger.error("topic id is damaged", extra={"reason": str(damage)})
 
     def empty_deleted(self) -> None:
         """Remove the files of deleted topics."""

@@ -13,8 +13,9 @@ from functools import partial
 from typing import TypeVar
 
 from penstock.cluster.cluster import Cluster
-from penstock.cluster.replicated_log import ReplicatedLog, Workplace
+from penstock.cluster.replicated_log import ReplicatedLog
 from penstock.cluster.upkeep import undisturbed
+from penstock.cluster.workplace import Workplace
 from penstock.config import NodeOptions
 from penstock.errors import Corruption, DiskFull, PenstockError, StorageFailed, Unavailable
 from penstock.log import (
@@ -29,6 +30,7 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 _DISK_CHECK_INTERVAL_S = 1.0
+_TRAFFIC_INTERVAL_S = 5.0
 # The scrub reads at most this much per second, to leave the disk to others.
 _SCRUB_BYTES_PER_S = 32 * 1024 * 1024
 
@@ -78,6 +80,7 @@ class Housekeeper:
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._watch_disk())
             tasks.create_task(self._checkpoint_rounds())
+            tasks.create_task(self._sample_traffic())
             tasks.create_task(self._retention_rounds())
             if self._options.scrub_interval_ms > 0:
                 tasks.create_task(self._scrub_rounds())
@@ -89,6 +92,13 @@ class Housekeeper:
             except OSError as failure:
                 logger.error("disk space is unknown", extra={"reason": str(failure)})
             await asyncio.sleep(_DISK_CHECK_INTERVAL_S)
+
+    async def _sample_traffic(self) -> None:
+        while True:
+            now_s = self._workplace.clock.steady_s()
+            for partition in self._cluster.partitions:
+                partition.traffic.sample(now_s)
+            await asyncio.sleep(_TRAFFIC_INTERVAL_S)
 
     async def _checkpoint_rounds(self) -> None:
         while True:
@@ -129,10 +139,7 @@ class Housekeeper:
     async def _checkpoint(self, log: ReplicatedLog) -> None:
         if log.needs_snapshot:
             await undisturbed(log.save_snapshot())
-        run = log.log.take_checkpoint()
-        if run is not None:
-            await self._in_thread(run.run)
-            log.log.finish_checkpoint(run)
+        await undisturbed(log.checkpoint())
 
     async def _retention_rounds(self) -> None:
         while True:
@@ -147,7 +154,7 @@ class Housekeeper:
     async def _tidy_log(self, log: ReplicatedLog) -> None:
         now_ms = self._workplace.clock.now_ms()
         await undisturbed(log.run_exclusive(lambda: log.log.seal_if_due(now_ms)))
-        if len(log.log.segments) < 2:
+        if len(log.log.segments) < 2 or log.is_held:
             return
         await undisturbed(log.save_snapshot())
         expired = log.log.expired(now_ms=now_ms, deletable_index=log.snapshot_index)
@@ -172,7 +179,9 @@ class Housekeeper:
         )
 
     async def _compact(self, log: ReplicatedLog, now_ms: int) -> None:
-        compaction = plan_compaction(log.log.segments, log.log.settings, now_ms)
+        compaction = plan_compaction(
+            log.log.segments, log.log.settings, now_ms, end_index=log.snapshot_index
+        )
         if compaction is None:
             return
         swapped = await self._in_thread(lambda: compaction.run(self._workplace.disk))
@@ -210,8 +219,14 @@ class Housekeeper:
             except OSError as failure:
                 logger.error("scrub failed", extra={"log": log.name, "reason": str(failure)})
                 continue
+            if segment not in log.log.segments:
+                # The segment was cut or replaced while it was being read.
+                continue
             for damage in damages:
-                _report(log, segment, damage)
+                if (damage.start, damage.end) not in segment.damage:
+                    _report(log, segment, damage)
+                if not await self._cluster.mend(log, segment, damage) and not damage.is_log:
+                    log.fail(Corruption(f"{damage.path} is damaged: {damage.reason}"))
 
 
 def _damages_of(segment: Segment, pace: Callable[[int], None]) -> list[Damage]:
@@ -219,8 +234,6 @@ def _damages_of(segment: Segment, pace: Callable[[int], None]) -> list[Damage]:
 
 
 def _report(log: ReplicatedLog, segment: Segment, damage: Damage) -> None:
-    if (damage.start, damage.end) in segment.damage:
-        return
     logger.error(
         "damage found",
         extra={
@@ -232,5 +245,3 @@ def _report(log: ReplicatedLog, segment: Segment, damage: Damage) -> None:
     )
     if damage.is_log:
         segment.damage.append((damage.start, damage.end))
-    else:
-        log.fail(Corruption(f"{damage.path} is damaged: {damage.reason}"))

@@ -7,27 +7,113 @@ outcome.
 
 import re
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 import msgspec
 
 from penstock.cluster.topic_settings import check_settings
 from penstock.errors import (
+    Conflict,
     InvalidPartitionCount,
     InvalidTopicName,
+    NotFound,
     TopicExists,
     TopicNotFound,
 )
-from penstock.ids import EntryIndex, Offset
+from penstock.ids import EntryIndex, NodeId, Offset
 from penstock.log import StateEntry
+from penstock.raft import Incarnation, Member
 from penstock.record import BatchHeader
 
 PARTITIONS_MAX = 10_000
+METADATA_GROUP = 0
+FIRST_SHARD_GROUP = 1
+# Shards never have more than 1,024 logs, so the numbers of the two kinds cannot meet.
+FIRST_TOPIC_GROUP = 10_000
 # Deleted topics are remembered so that a node which was away can tell their leftovers from data
 # whose metadata was lost, which is never removed.
 _DELETED_KEPT = 10_000
 _NAME_BYTES_MAX = 249
 _NAME = re.compile(r"[a-zA-Z0-9._-]+")
+
+
+class Node(msgspec.Struct, frozen=True):
+    """One node: its memory, where other nodes reach it, and where clients do."""
+
+    node_id: int
+    incarnation: int
+    peer_host: str
+    peer_port: int
+    kafka_host: str
+    kafka_port: int
+    http_port: int
+    replaced: dict[int, int] = {}
+    """Groups in which the node takes part under another incarnation, having lost its replica."""
+
+    @property
+    def member(self) -> Member:
+        """The node as a member of groups."""
+        return Member(NodeId(self.node_id), Incarnation(self.incarnation))
+
+
+class Replicas(msgspec.Struct, frozen=True):
+    """Who replicates one log: its group's number, its first members, and those it is to have.
+
+    Only founders may begin the group; a node that came later learns everything from the leader.
+    The group's leader brings the group's own membership in line with `members`; until it has, those
+    who are to go are listed as `leaving` and keep their replica.
+    """
+
+    group: int
+    founders: tuple[tuple[int, int], ...]
+    members: tuple[tuple[int, int], ...]
+    leaving: tuple[tuple[int, int], ...] = ()
+    former: tuple[tuple[int, int], ...] = ()
+    """The members before the change that is being carried out; what cancelling it returns to."""
+
+    @property
+    def nodes(self) -> tuple[int, ...]:
+        """The numbers of the nodes that replicate the log now."""
+        return tuple(node for node, _ in self.members)
+
+
+class RegisterNode(msgspec.Struct, frozen=True, tag="register_node"):
+    """Add a node, or note its new address or incarnation."""
+
+    node: Node
+
+
+class RemoveNode(msgspec.Struct, frozen=True, tag="remove_node"):
+    """Forget a node that replicates nothing any more."""
+
+    node_id: int
+
+
+class PlaceShards(msgspec.Struct, frozen=True, tag="place_shards"):
+    """Say who replicates the consumer groups; done once, when the cluster is formed."""
+
+    placement: list[tuple[tuple[int, int], ...]]
+
+
+class ChangeReplicas(msgspec.Struct, frozen=True, tag="change_replicas"):
+    """Say who is to replicate a log; its leader carries it out."""
+
+    group: int
+    members: tuple[tuple[int, int], ...]
+
+
+class SettleReplicas(msgspec.Struct, frozen=True, tag="settle_replicas"):
+    """Note that a change is carried out; those who left may remove their replica."""
+
+    group: int
+    members: tuple[tuple[int, int], ...]
+
+
+class DrainNode(msgspec.Struct, frozen=True, tag="drain_node"):
+    """Place nothing new on a node, or do so again."""
+
+    node_id: int
+    is_draining: bool
 
 
 class FormCluster(msgspec.Struct, frozen=True, tag="form_cluster"):
@@ -41,7 +127,7 @@ class CreateTopic(msgspec.Struct, frozen=True, tag="create_topic"):
 
     name: str
     topic_id: uuid.UUID
-    partitions: int
+    placement: list[tuple[tuple[int, int], ...]]
     settings: dict[str, str]
 
 
@@ -56,6 +142,7 @@ class AddPartitions(msgspec.Struct, frozen=True, tag="add_partitions"):
 
     topic_id: uuid.UUID
     partitions: int
+    placement: list[tuple[tuple[int, int], ...]]
 
 
 class ChangeSettings(msgspec.Struct, frozen=True, tag="change_settings"):
@@ -73,7 +160,18 @@ class AllocateProducerIds(msgspec.Struct, frozen=True, tag="allocate_producer_id
 
 
 Command = (
-    FormCluster | CreateTopic | DeleteTopic | AddPartitions | ChangeSettings | AllocateProducerIds
+    FormCluster
+    | RegisterNode
+    | RemoveNode
+    | PlaceShards
+    | ChangeReplicas
+    | SettleReplicas
+    | DrainNode
+    | CreateTopic
+    | DeleteTopic
+    | AddPartitions
+    | ChangeSettings
+    | AllocateProducerIds
 )
 
 
@@ -82,15 +180,24 @@ class Topic(msgspec.Struct, frozen=True):
 
     name: str
     topic_id: uuid.UUID
-    partitions: int
+    replicas: tuple[Replicas, ...]
     settings: dict[str, str]
+
+    @property
+    def partitions(self) -> int:
+        """How many partitions there are."""
+        return len(self.replicas)
 
 
 class _Snapshot(msgspec.Struct, frozen=True):
     cluster_id: uuid.UUID | None
+    nodes: list[Node]
+    draining: list[int]
+    shards: list[Replicas]
     topics: list[Topic]
     deleted: list[uuid.UUID]
     next_producer_id: int
+    next_group: int
 
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -104,6 +211,10 @@ class ClusterMetadata:
     def __init__(self) -> None:
         self.version = 0
         self.cluster_id: uuid.UUID | None = None
+        self.nodes: dict[int, Node] = {}
+        self.draining: set[int] = set()
+        self.shards: list[Replicas] = []
+        self._next_group = FIRST_TOPIC_GROUP
         self._topics: dict[str, Topic] = {}
         self._names: dict[uuid.UUID, str] = {}
         self._deleted: dict[uuid.UUID, None] = {}
@@ -153,12 +264,31 @@ class ClusterMetadata:
             case FormCluster(cluster_id):
                 self.cluster_id = self.cluster_id or cluster_id
                 return None
+            case RegisterNode(node):
+                self.nodes[node.node_id] = node
+                self._changed()
+                return None
+            case RemoveNode(node_id):
+                self._remove_node(node_id)
+                return None
+            case PlaceShards(placement):
+                self._place_shards(placement)
+                return None
+            case ChangeReplicas(group, members):
+                self._update_replicas(group, lambda replicas: _with_members(replicas, members))
+                return None
+            case SettleReplicas(group, members):
+                self._update_replicas(group, lambda replicas: _settled(replicas, members))
+                return None
+            case DrainNode(node_id, is_draining):
+                self._drain(node_id, is_draining=is_draining)
+                return None
             case CreateTopic():
                 return self._create(command)
             case DeleteTopic(topic_id):
                 return self._delete(topic_id)
-            case AddPartitions(topic_id, partitions):
-                return self._grow(topic_id, partitions)
+            case AddPartitions():
+                return self._grow(command)
             case ChangeSettings():
                 return self._change(command)
             case AllocateProducerIds(count):
@@ -167,8 +297,13 @@ class ClusterMetadata:
                 return first
 
     def _create(self, command: CreateTopic) -> Topic:
-        check_new_topic(command.name, command.partitions, command.settings, self._topics)
-        topic = Topic(command.name, command.topic_id, command.partitions, command.settings)
+        known = self._topics.get(command.name)
+        if known is not None and known.topic_id == command.topic_id:
+            # The same command again: its proposer had not heard that it was committed.
+            return known
+        check_new_topic(command.name, len(command.placement), command.settings, self._topics)
+        replicas = self._new_replicas(command.placement)
+        topic = Topic(command.name, command.topic_id, replicas, command.settings)
         self._names[topic.topic_id] = topic.name
         return self._store(topic)
 
@@ -182,10 +317,65 @@ class ClusterMetadata:
         self._changed()
         return topic
 
-    def _grow(self, topic_id: uuid.UUID, partitions: int) -> Topic:
-        topic = self.topic_by_id(topic_id)
-        check_growth(topic, partitions)
-        return self._store(msgspec.structs.replace(topic, partitions=partitions))
+    def _grow(self, command: AddPartitions) -> Topic:
+        topic = self.topic_by_id(command.topic_id)
+        check_growth(topic, command.partitions)
+        added = self._new_replicas(command.placement[: command.partitions - topic.partitions])
+        return self._store(msgspec.structs.replace(topic, replicas=(*topic.replicas, *added)))
+
+    def _new_replicas(self, placement: list[tuple[tuple[int, int], ...]]) -> tuple[Replicas, ...]:
+        first = self._next_group
+        self._next_group += len(placement)
+        return tuple(
+            Replicas(first + number, members, members) for number, members in enumerate(placement)
+        )
+
+    def _place_shards(self, placement: list[tuple[tuple[int, int], ...]]) -> None:
+        if not self.shards:
+            self.shards = [
+                Replicas(FIRST_SHARD_GROUP + number, members, members)
+                for number, members in enumerate(placement)
+            ]
+            self._changed()
+
+    def _update_replicas(self, group: int, update: Callable[[Replicas], Replicas]) -> None:
+        def updated(replicas: Replicas) -> Replicas:
+            return update(replicas) if replicas.group == group else replicas
+
+        self.shards = [updated(shard) for shard in self.shards]
+        for topic in list(self._topics.values()):
+            if any(replicas.group == group for replicas in topic.replicas):
+                changed = tuple(updated(replicas) for replicas in topic.replicas)
+                self._topics[topic.name] = msgspec.structs.replace(topic, replicas=changed)
+        self._changed()
+
+    def _remove_node(self, node_id: int) -> None:
+        held = sum(
+            node_id in (*replicas.nodes, *(node for node, _ in replicas.leaving))
+            for replicas in self.all_replicas()
+        )
+        if held:
+            raise Conflict(
+                f"node {node_id} still replicates {held} logs; drain it before it is removed"
+            )
+        self.nodes.pop(node_id, None)
+        self.draining.discard(node_id)
+        self._changed()
+
+    def _drain(self, node_id: int, *, is_draining: bool) -> None:
+        if node_id not in self.nodes:
+            raise NotFound(f"there is no node {node_id}; the nodes are {sorted(self.nodes)}")
+        if is_draining:
+            self.draining.add(node_id)
+        else:
+            self.draining.discard(node_id)
+        self._changed()
+
+    def all_replicas(self) -> Iterator[Replicas]:
+        """Who replicates each log, of consumer groups and of topics."""
+        yield from self.shards
+        for topic in self._topics.values():
+            yield from topic.replicas
 
     def _change(self, command: ChangeSettings) -> Topic:
         topic = self.topic_by_id(command.topic_id)
@@ -210,9 +400,13 @@ class ClusterMetadata:
         return _encode(
             _Snapshot(
                 self.cluster_id,
+                list(self.nodes.values()),
+                sorted(self.draining),
+                self.shards,
                 list(self._topics.values()),
                 list(self._deleted),
                 self._next_producer_id,
+                self._next_group,
             )
         )
 
@@ -220,11 +414,29 @@ class ClusterMetadata:
         """Replace the state by that of a snapshot."""
         snapshot = _decode_snapshot(payload)
         self.cluster_id = snapshot.cluster_id
+        self.nodes = {node.node_id: node for node in snapshot.nodes}
+        self.draining = set(snapshot.draining)
+        self.shards = snapshot.shards
+        self._next_group = snapshot.next_group
         self._topics = {topic.name: topic for topic in snapshot.topics}
         self._names = {topic.topic_id: topic.name for topic in snapshot.topics}
         self._deleted = dict.fromkeys(snapshot.deleted)
         self._next_producer_id = snapshot.next_producer_id
         self.version = index
+
+
+def _with_members(replicas: Replicas, members: tuple[tuple[int, int], ...]) -> Replicas:
+    former = dict.fromkeys((*replicas.members, *replicas.leaving))
+    leaving = tuple(member for member in former if member not in members)
+    former_members = replicas.former or replicas.members
+    return Replicas(replicas.group, replicas.founders, members, leaving, former_members)
+
+
+def _settled(replicas: Replicas, members: tuple[tuple[int, int], ...]) -> Replicas:
+    if replicas.members != members:
+        # Another change has begun since the leader saw this one carried out.
+        return replicas
+    return Replicas(replicas.group, replicas.founders, members)
 
 
 def encode_command(command: Command) -> bytes:
@@ -246,11 +458,16 @@ def check_new_topic(
             raise InvalidTopicName(
                 f"topic name {name!r} differs from {other!r} only in '.' and '_'"
             )
+    check_partition_count(partitions)
+    check_settings(settings)
+
+
+def check_partition_count(partitions: int) -> None:
+    """Raise `InvalidPartitionCount` when a topic cannot have that many."""
     if not 1 <= partitions <= PARTITIONS_MAX:
         raise InvalidPartitionCount(
             f"a topic has between 1 and {PARTITIONS_MAX} partitions, not {partitions}"
         )
-    check_settings(settings)
 
 
 def check_growth(topic: Topic, partitions: int) -> None:

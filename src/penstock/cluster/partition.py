@@ -1,15 +1,20 @@
 """A partition of a topic: what may be published into it and what can be read from it."""
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from penstock.cluster.machine import Machine
 from penstock.cluster.producers import ProducerState, after_batch, check_sequence
-from penstock.cluster.replicated_log import ReplicatedLog, Workplace
+from penstock.cluster.replicated_log import ReplicaIdentity, ReplicatedLog, Transport
 from penstock.cluster.topic_machine import TopicMachine, encode_start_moved
-from penstock.errors import OffsetOutOfRange, OutOfOrderSequence
+from penstock.cluster.traffic import Traffic
+from penstock.cluster.workplace import Workplace
+from penstock.errors import OffsetOutOfRange, OutOfOrderSequence, PenstockError
 from penstock.ids import Offset, Term, TopicPartition
-from penstock.log import FileRange, LogSettings, PartitionLog
+from penstock.log import FileRange, LogSettings
+from penstock.raft import RaftSettings
 from penstock.record import BatchHeader, Record, RecordBatch
 
 # New producers whose first batch was turned away and is remembered.
@@ -39,21 +44,38 @@ class Partition:
         self._machine = machine
         self._in_flight: dict[int, _InFlight] = {}
         self._refused: dict[int, BatchHeader] = {}
+        self.traffic = Traffic()
 
     @classmethod
     def open(
         cls,
         place: TopicPartition,
+        identity: ReplicaIdentity,
         directory: Path,
         settings: LogSettings,
         *,
+        found: Callable[[Machine], None],
         producer_expiry_ms: int,
         workplace: Workplace,
+        transport: Transport,
+        raft_settings: RaftSettings,
     ) -> "Partition":
-        """Open the partition's files, recovering them when needed. Runs in a thread."""
-        log = PartitionLog(workplace.disk, directory, settings)
+        """Open the partition's files, recovering them when needed. Runs in a thread.
+
+        `found` puts a replica on disk where there is none and this node begins the group.
+        """
         machine = TopicMachine(producer_expiry_ms=producer_expiry_ms)
-        return cls(place, ReplicatedLog(str(place), log, machine, workplace), machine)
+        found(machine)
+        log = ReplicatedLog(
+            identity,
+            directory,
+            settings,
+            machine,
+            workplace,
+            transport=transport,
+            raft_settings=raft_settings,
+        )
+        return cls(place, log, machine)
 
     @property
     def start_offset(self) -> Offset:
@@ -70,22 +92,31 @@ class Partition:
         """The term of the partition's leader."""
         return self.log.term
 
-    def publish(self, batch: RecordBatch) -> asyncio.Future[Offset]:
+    def publish(
+        self, batch: RecordBatch, *, waits_for_commit: bool = True
+    ) -> asyncio.Future[Offset]:
         """Append a batch; the future gives the offset of its first record once it is committed.
+
+        Without `waits_for_commit` it is enough that this leader has the batch on disk; batches of
+        idempotent producers always wait.
 
         A batch that an idempotent producer sends again is not appended: the future gives the offset
         of the first copy, when that is committed.
         """
         header = batch.header
         if not header.has_producer:
-            return self.log.propose_records(batch)
+            return self.log.propose_records(batch, waits_for_commit=waits_for_commit)
         in_flight = self._in_flight_of(header.producer_id)
         known = in_flight.state if in_flight else self._machine.producers.get(header.producer_id)
         if known is None:
             self._check_first(header)
         elif check_sequence(known, header) is not None:
             return self._first_answer(header, in_flight)
-        answer = self.log.propose_records(batch)
+        try:
+            answer = self.log.propose_records(batch)
+        except PenstockError:
+            self.refuse(header)
+            raise
         self._refused.pop(header.producer_id, None)
         self._in_flight[header.producer_id] = _InFlight(
             first=in_flight.first if in_flight else header,
@@ -157,19 +188,19 @@ class Partition:
 
     def find_time(self, timestamp: int) -> Record | None:
         """Return the first readable record at or after `timestamp`."""
-        self.log.check_open()
+        self.log.check_serving()
         return self.log.log.find_time(
             timestamp, start_offset=self.start_offset, end_offset=self.high_watermark
         )
 
     def find_newest(self) -> Record | None:
         """Return the record with the largest timestamp."""
-        self.log.check_open()
+        self.log.check_serving()
         return self.log.log.find_newest(end_offset=self.high_watermark)
 
     def end_offset_of_epoch(self, epoch: int) -> tuple[Term, Offset] | None:
         """Return the largest leader epoch up to `epoch` and the offset at which it ended."""
-        self.log.check_open()
+        self.log.check_serving()
         return self.log.log.end_offset_of_term(epoch)
 
     async def delete_records(self, offset: Offset) -> Offset:

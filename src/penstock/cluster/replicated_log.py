@@ -1,77 +1,128 @@
 """One replicated log: proposals in, commits out.
 
-A write is a proposal. Proposals wait while a flush runs; then all of them become entries, records
-first, and share the next flush. When it has returned they are committed: the high watermark moves,
-the machine applies them in order, and those who proposed them get their answer. Readers see
-committed entries only.
+A write is a proposal. On the leader, proposals wait while the disk is busy; then all of them become
+entries, records first, and share the next flush, while they are sent to the followers. When a
+majority has them on disk they are committed: the machine applies them in order, the high watermark
+moves, and those who proposed them get their answer. Readers see committed entries only. A group of
+one is the same with a majority of one.
 
-Crash cases: before the flush returns nobody was told, and recovery may keep or cut the entries;
-after it they are found again. A write that fails (the disk is full) takes back its flush
-and fails the proposals that follow, because they may build on it. A sync that fails closes the
-partition on this node for good.
+Crash cases: before the commit nobody was told, and the entries may or may not survive; after it a
+majority finds them again. A leader that is deposed fails the proposals in flight with `NotLeader`:
+their entries may still commit under the next leader. A sync that fails closes this replica for good
+and leaves the group to the others.
 """
 
 import asyncio
-import errno
 import logging
+from collections import deque
 from collections.abc import Callable
-from concurrent.futures import Executor
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from typing import Any, Protocol
 
-from penstock.clock import Clock
+import msgspec
+
+from penstock.cluster.log_view import StoredLog
 from penstock.cluster.machine import Machine
+from penstock.cluster.replica_storage import RAFT_KINDS, ReplicaStorage
+from penstock.cluster.transfer import finish_interrupted_transfer
+from penstock.cluster.workplace import Workplace
 from penstock.errors import (
+    Corruption,
     DiskFull,
+    NotLeader,
     OffsetOutOfRange,
     PenstockError,
     StorageFailed,
     Unavailable,
 )
-from penstock.ids import EntryIndex, Offset, Term
+from penstock.ids import EntryIndex, NodeId, Offset, Term
 from penstock.log import (
-    Disk,
     EntryKind,
     FileRange,
-    Flush,
+    HardStateFile,
+    LogSettings,
     PartitionLog,
     Snapshot,
     StateEntry,
     load_snapshot,
     save_snapshot,
 )
-from penstock.record import RecordBatch, read_header
+from penstock.raft import (
+    Effects,
+    Entry,
+    FollowerStatus,
+    HardState,
+    InstallSnapshot,
+    Mark,
+    Member,
+    Membership,
+    Message,
+    RaftNode,
+    RaftSettings,
+    Recovered,
+    Replicate,
+    Role,
+)
+from penstock.raft import EntryKind as RaftKind
+from penstock.raft import Snapshot as RaftSnapshot
+from penstock.record import RecordBatch, batch_without_records, read_header, stamp
 
 logger = logging.getLogger(__name__)
 
-# What one flush takes at most, so that a burst does not make everyone wait for one huge write.
-_FLUSH_BYTES_MAX = 32 * 1024 * 1024
+_DRAIN_BYTES_MAX = 32 * 1024 * 1024
 _QUEUED_BYTES_MAX = 256 * 1024 * 1024
 # Replay after a restart reads at most about this many entries.
 _SNAPSHOT_ENTRIES = 50_000
+FIRST_INDEX = EntryIndex(1)
+
+
+class Transport(Protocol):
+    """Carries messages of one group to other nodes; any of them may be lost."""
+
+    def send(self, group: int, message: Message) -> None:
+        """Send to the node that the message names."""
+
+
+class SavedState(msgspec.Struct, frozen=True):
+    """The payload of a snapshot: the machine, and what the log needs to go on from there."""
+
+    membership: bytes
+    membership_index: int
+    next_offset: int
+    machine: bytes
+
+
+_encode_state = msgspec.msgpack.Encoder().encode
+_decode_state = msgspec.msgpack.Decoder(SavedState).decode
 
 
 @dataclass(frozen=True, slots=True)
-class Workplace:
-    """What every partition of a node shares."""
+class ReplicaIdentity:
+    """Which log this is a replica of, and who keeps it."""
 
-    loop: asyncio.AbstractEventLoop
-    executor: Executor
-    disk: Disk
-    clock: Clock
+    name: str
+    group: int
+    member: Member
 
 
 class _Proposal:
     """What somebody wants to append, and where it went once it is an entry."""
 
-    __slots__ = ("batch", "index", "offset", "payload", "waiter")
+    __slots__ = ("batch", "index", "offset", "payload", "waiter", "waits_for_commit")
 
     def __init__(
-        self, waiter: asyncio.Future[Any], batch: RecordBatch | None, payload: bytes
+        self,
+        waiter: asyncio.Future[Any],
+        batch: RecordBatch | None,
+        payload: bytes,
+        *,
+        waits_for_commit: bool,
     ) -> None:
         self.waiter = waiter
         self.batch = batch
         self.payload = payload
+        self.waits_for_commit = waits_for_commit
         self.index = EntryIndex(-1)
         self.offset = Offset(-1)
 
@@ -79,181 +130,496 @@ class _Proposal:
     def size_bytes(self) -> int:
         return len(self.batch.data) if self.batch else len(self.payload)
 
+    def succeed(self, result: Any) -> None:
+        if not self.waiter.done():
+            self.waiter.set_result(result)
+
+    def fail(self, error: PenstockError) -> None:
+        if not self.waiter.done():
+            self.waiter.set_exception(error)
+
 
 class ReplicatedLog:
-    """A log, the machine that its entries drive, and those who wait for either."""
+    """A replica: its log, the machine that committed entries drive, and those who wait."""
 
     def __init__(
-        self, name: str, log: PartitionLog, machine: Machine, workplace: Workplace
+        self,
+        identity: ReplicaIdentity,
+        directory: Path,
+        log_settings: LogSettings,
+        machine: Machine,
+        workplace: Workplace,
+        *,
+        transport: Transport,
+        raft_settings: RaftSettings,
     ) -> None:
-        self.name = name
-        self.log = log
+        """Open the replica's files, recovering them when a crash cut them short."""
+        self.identity = identity
         self.machine = machine
-        self.term = Term(max(1, log.last_term))
-        self.high_watermark = log.next_offset
+        finish_interrupted_transfer(workplace.disk, directory)
+        self.log = PartitionLog(workplace.disk, directory, log_settings)
         self.failure: PenstockError | None = None
+        self.on_leadership: Callable[[], None] = lambda: None
+        self.on_snapshot_wanted: Callable[[InstallSnapshot], None] = self.snapshot_failed
+        # Until then the files of the last snapshot are being copied by a follower.
+        self.held_until_s = 0.0
         self._workplace = workplace
+        self._transport = transport
         self._records: list[_Proposal] = []
         self._states: list[_Proposal] = []
         self._queued_bytes = 0
-        self._in_flight: list[_Proposal] = []
-        self._is_busy = False
+        self._in_flight: deque[_Proposal] = deque()
+        # Entries up to here may be stored although their proposers were told that the disk is full.
+        self._doubtful_index = EntryIndex(0)
+        # Entries that were written in this run and are not applied yet.
+        self._unapplied: deque[Entry] = deque()
         self._is_closed = False
-        self._exclusive: list[Callable[[], None]] = []
+        self._was_serving = False
         self._watchers: set[Callable[[], None]] = set()
-        self._snapshot_index = self._replay()
+        self._applied_waiters: list[tuple[int, asyncio.Future[None]]] = []
         self.is_snapshotting = False
+        hard_state_file = HardStateFile(workplace.disk, directory)
+        self._storage = ReplicaStorage(
+            self.log,
+            hard_state_file,
+            workplace,
+            on_persisted=self._persisted,
+            on_installed=self._installed,
+            on_full=self._disk_is_full,
+            on_failed=self.fail,
+            on_idle=self._drain,
+        )
+        recovered = self._recover(hard_state_file)
+        self.applied_index = EntryIndex(recovered.applied)
+        self.high_watermark = self._offset_after(recovered.applied)
+        self._reign_start = 0
+        self.raft = RaftNode(
+            member=identity.member,
+            log=StoredLog(self.log, self._offered_snapshot),
+            recovered=recovered,
+            settings=raft_settings,
+            randrange=workplace.randrange,
+        )
+
+    @staticmethod
+    def found(
+        workplace: Workplace, directory: Path, membership: Membership, machine: Machine
+    ) -> None:
+        """Put a replica on disk that belongs to a new group; one that exists is left alone.
+
+        Runs file operations. Every replica of the group is founded with the same membership.
+        """
+        disk = workplace.disk
+        disk.make_directory(directory)
+        if load_snapshot(disk, directory) is None:
+            state = SavedState(membership.encode(), 0, 0, machine.snapshot())
+            snapshot = Snapshot(FIRST_INDEX, Term(0), _encode_state(state))
+            save_snapshot(disk, directory, snapshot)
+
+    # Recovery.
+
+    def _recover(self, hard_state_file: HardStateFile) -> Recovered:
+        snapshot = load_snapshot(self._workplace.disk, self.log.directory)
+        if snapshot is None:
+            state = SavedState(Membership().encode(), 0, 0, self.machine.snapshot())
+            snapshot = Snapshot(FIRST_INDEX, Term(0), _encode_state(state))
+        else:
+            state = _decode_state(snapshot.payload)
+        self._check_continues(snapshot)
+        self.machine.restore(state.machine, snapshot.index)
+        if self.log.is_empty:
+            self.log.begin_at(
+                index=snapshot.index, offset=Offset(state.next_offset), term=snapshot.term
+            )
+        self._snapshot = RaftSnapshot(
+            EntryIndex(snapshot.index - 1), snapshot.term, Membership.decode(state.membership)
+        )
+        self._membership = Membership.decode(state.membership)
+        self._membership_index = EntryIndex(state.membership_index)
+        saved = hard_state_file.newest
+        memberships = [(self._membership_index, self._membership)]
+        for row, _, index in self.log.rows(snapshot.index):
+            if row.kind == EntryKind.MEMBERSHIP:
+                payload = self.log.payload_at(index)[1]
+                memberships.append((EntryIndex(index), Membership.decode(payload)))
+        return Recovered(
+            hard_state=HardState(
+                Term(saved.term),
+                NodeId(saved.vote) if saved.vote >= 0 else None,
+                EntryIndex(saved.commit),
+            ),
+            memberships=tuple(memberships),
+            applied=EntryIndex(snapshot.index - 1),
+        )
+
+    def _check_continues(self, snapshot: Snapshot) -> None:
+        """Raise `Corruption` when entries between the snapshot and the log are missing."""
+        if self.log.is_empty:
+            return
+        if not self.log.first_index <= snapshot.index <= self.log.next_index:
+            raise Corruption(
+                f"{self.log.directory} holds entries from {self.log.first_index} to"
+                f" {self.log.next_index}, its newest whole snapshot stands at {snapshot.index}"
+            )
+
+    def _offset_after(self, index: int) -> Offset:
+        if index < self.log.first_index:
+            return self.log.first_offset
+        return Offset(self.log.row_at(index).next_offset)
+
+    # Who leads.
+
+    @property
+    def name(self) -> str:
+        """What the log is called in messages."""
+        return self.identity.name
+
+    @property
+    def term(self) -> Term:
+        """The newest term that this replica knows."""
+        return self.raft.term
+
+    @property
+    def leader(self) -> NodeId | None:
+        """The node that leads, as far as this replica knows."""
+        return self.raft.leader
+
+    @property
+    def is_serving(self) -> bool:
+        """True on a leader that has applied everything that was committed before its term."""
+        is_leading = self.raft.role is Role.LEADER and self.applied_index >= self._reign_start
+        return is_leading and self.failure is None and not self._is_closed
+
+    def check_serving(self) -> None:
+        """Raise when this replica cannot answer for the log."""
+        self.check_open()
+        if not self.is_serving:
+            raise NotLeader(f"{self.name} is led by node {self.raft.leader}, not by this one")
+
+    def check_open(self) -> None:
+        """Raise when the replica cannot be used on this node."""
+        if self.failure is not None:
+            raise self.failure
+        if self._is_closed:
+            raise NotLeader(f"{self.name} is closed on this node")
+
+    def followers(self) -> list[FollowerStatus]:
+        """What a leader knows about the other members."""
+        return self.raft.followers()
 
     # Writing.
 
-    def propose_records(self, batch: RecordBatch) -> asyncio.Future[Offset]:
-        """Append a batch; the future gives the offset of its first record once it is committed."""
-        return self._propose(self._records, batch, b"")
+    def propose_records(
+        self, batch: RecordBatch, *, waits_for_commit: bool = True
+    ) -> asyncio.Future[Offset]:
+        """Append a batch; the future gives the offset of its first record.
+
+        It is done when the batch is committed, or else when the leader has it on disk.
+        """
+        proposal = self._new_proposal(batch, b"", waits_for_commit=waits_for_commit)
+        return self._propose(self._records, proposal)
 
     def propose_state(self, payload: bytes) -> asyncio.Future[Any]:
         """Append a state entry; the future gives what the machine answers once it is committed."""
-        return self._propose(self._states, None, payload)
+        return self._propose(self._states, self._new_proposal(None, payload, waits_for_commit=True))
 
     @property
     def is_idle(self) -> bool:
         """True when no proposal waits or is being written."""
         return not (self._in_flight or self._records or self._states)
 
-    def _propose(
-        self, queue: list[_Proposal], batch: RecordBatch | None, payload: bytes
-    ) -> asyncio.Future[Any]:
-        self.check_open()
+    def _new_proposal(
+        self, batch: RecordBatch | None, payload: bytes, *, waits_for_commit: bool
+    ) -> _Proposal:
+        self.check_serving()
+        if self._storage.is_full or self.applied_index < self._doubtful_index:
+            # A producer that was told so sends again. It is heard when the fate of the first copy
+            # is known, so that the second one is recognised.
+            raise DiskFull(f"the disk of {self.name} is full")
         if self._queued_bytes > _QUEUED_BYTES_MAX:
             raise Unavailable(
                 f"{self.name} has {self._queued_bytes} bytes waiting for the disk,"
                 f" more than {_QUEUED_BYTES_MAX}"
             )
-        proposal = _Proposal(self._workplace.loop.create_future(), batch, payload)
+        waiter = self._workplace.loop.create_future()
+        return _Proposal(waiter, batch, payload, waits_for_commit=waits_for_commit)
+
+    def _propose(self, queue: list[_Proposal], proposal: _Proposal) -> asyncio.Future[Any]:
         queue.append(proposal)
         self._queued_bytes += proposal.size_bytes
-        self._advance()
+        if self._storage.is_idle:
+            self._drain()
         return proposal.waiter
 
-    def check_open(self) -> None:
-        """Raise when the partition can neither be written nor read."""
-        if self.failure is not None:
-            raise self.failure
-        if self._is_closed:
-            raise Unavailable(f"{self.name} is closed on this node")
-
-    def _advance(self) -> None:
-        """Start the next flush, or work that must not run beside one."""
-        if self._is_busy:
+    def _drain(self) -> None:
+        """Turn the proposals that wait into entries: records first, as `Flush` demands."""
+        if not (self._records or self._states) or self.raft.role is not Role.LEADER:
             return
-        if self._exclusive:
-            self._is_busy = True
-            self._exclusive.pop(0)()
-        elif self._records or self._states:
-            self._append_queued()
-            flush = self.log.take_flush()
-            assert flush is not None
-            self._is_busy = True
-            self._workplace.executor.submit(self._run_flush, flush)
+        records, states = self._take_queued()
+        offset = self.log.next_offset
+        try:
+            while records:
+                proposal = records[0]
+                assert proposal.batch is not None
+                stamp(proposal.batch.data, offset, self.raft.term)
+                proposal.index = self.raft.propose(RaftKind.RECORDS, proposal.batch.data)
+                proposal.offset = offset
+                offset = Offset(offset + proposal.batch.header.offsets)
+                self._in_flight.append(records.popleft())
+            while states:
+                states[0].index = self.raft.propose(RaftKind.STATE, states[0].payload)
+                self._in_flight.append(states.popleft())
+        except Unavailable as error:
+            # Leadership is being handed over; what became an entry already is on its way.
+            for proposal in (*records, *states):
+                proposal.fail(error)
+            self._fail_queued(error)
+        self._pump()
 
-    def _append_queued(self) -> None:
-        """Turn proposals into entries, records before state entries as `Flush` demands."""
-        now_ms = self._workplace.clock.now_ms()
+    def _take_queued(self) -> tuple[deque[_Proposal], deque[_Proposal]]:
+        """Take what the next flush shall hold out of the queues: at least one proposal."""
+        taken: tuple[deque[_Proposal], deque[_Proposal]] = (deque(), deque())
         size_bytes = 0
-        taken = 0
-        for proposal in self._records:
-            if taken and size_bytes + proposal.size_bytes > _FLUSH_BYTES_MAX:
-                break
-            assert proposal.batch is not None
-            proposal.index = self.log.next_index
-            proposal.offset = self.log.append_records(proposal.batch, term=self.term, now_ms=now_ms)
-            size_bytes += proposal.size_bytes
-            taken += 1
-        self._in_flight = self._records[:taken] + self._states
-        del self._records[:taken]
-        for proposal in self._states:
-            proposal.offset = self.log.next_offset
-            proposal.index = self.log.append_state(proposal.payload, term=self.term, now_ms=now_ms)
-            size_bytes += proposal.size_bytes
-        self._states.clear()
+        for queue, into in zip((self._records, self._states), taken, strict=True):
+            for proposal in queue:
+                if size_bytes and size_bytes + proposal.size_bytes > _DRAIN_BYTES_MAX:
+                    break
+                into.append(proposal)
+                size_bytes += proposal.size_bytes
+            del queue[: len(into)]
         self._queued_bytes -= size_bytes
+        return taken
 
-    def _run_flush(self, flush: Flush) -> None:
-        """Run in a thread; the outcome is handled on the loop."""
-        error: Exception | None = None
-        try:
-            flush.run()
-        except (OSError, PenstockError) as failure:
-            error = failure
-        self._workplace.loop.call_soon_threadsafe(self._after_flush, flush, error)
+    def _persisted(self, mark: Mark) -> None:
+        for proposal in self._in_flight:
+            if proposal.index > mark.index:
+                break
+            if not proposal.waits_for_commit:
+                proposal.succeed(proposal.offset)
+        self.raft.persisted(mark)
+        self._pump()
 
-    def _after_flush(self, flush: Flush, error: Exception | None) -> None:
-        self._is_busy = False
-        if error is not None:
-            self._flush_failed(flush, error)
-            return
-        self.log.finish(flush)
-        committed, self._in_flight = self._in_flight, []
-        high_watermark = self.log.next_offset
-        # The disk works on the next flush while this one's answers are given.
-        self._advance()
-        for proposal in committed:
-            self._commit(proposal)
-        self.high_watermark = high_watermark
-        for notify in tuple(self._watchers):
-            notify()
+    def _disk_is_full(self) -> None:
+        error = DiskFull(f"the disk ran full while {self.name} was written")
+        for proposal in self._in_flight:
+            proposal.fail(error)
+            self._doubtful_index = proposal.index
+        self._fail_queued(error)
 
-    def _commit(self, proposal: _Proposal) -> None:
-        waiter = proposal.waiter
-        if proposal.batch is not None:
-            self.machine.apply_records(proposal.batch.header, proposal.offset)
-            if not waiter.done():
-                waiter.set_result(proposal.offset)
-            return
-        entry = StateEntry(proposal.index, self.term, proposal.offset, proposal.payload)
-        try:
-            result = self.machine.apply_state(entry)
-        except PenstockError as refusal:
-            if not waiter.done():
-                waiter.set_exception(refusal)
-        else:
-            if not waiter.done():
-                waiter.set_result(result)
-
-    def _flush_failed(self, flush: Flush, error: Exception) -> None:
-        if isinstance(error, OSError):
-            try:
-                self.log.abandon(flush)
-            except (OSError, PenstockError) as second:
-                error = StorageFailed(f"{self.name} could not take back a failed write: {second}")
-        if isinstance(error, OSError) and error.errno == errno.ENOSPC:
-            failure: PenstockError = DiskFull(f"the disk ran full while {self.name} was written")
-            logger.warning("disk ran full", extra={"log": self.name})
-        else:
-            failure = StorageFailed(f"{self.name} is closed on this node: {error}")
-            self.fail(failure)
-        self._fail_proposals(failure)
-        self._advance()
-
-    def fail(self, failure: PenstockError) -> None:
-        """Close the partition on this node: neither reads nor writes can be trusted any more."""
-        self.failure = failure
-        logger.error("partition failed", extra={"log": self.name, "reason": str(failure)})
-
-    def _fail_proposals(self, failure: PenstockError) -> None:
-        failed = [*self._in_flight, *self._records, *self._states]
-        self._in_flight.clear()
+    def _fail_queued(self, error: PenstockError) -> None:
+        for proposal in (*self._records, *self._states):
+            proposal.fail(error)
         self._records.clear()
         self._states.clear()
         self._queued_bytes = 0
-        for proposal in failed:
-            if not proposal.waiter.done():
-                proposal.waiter.set_exception(failure)
+
+    def _fail_proposals(self, error: PenstockError) -> None:
+        for proposal in self._in_flight:
+            proposal.fail(error)
+        self._in_flight.clear()
+        self._doubtful_index = EntryIndex(0)
+        self._fail_queued(error)
+
+    # Driving consensus.
+
+    def tick(self) -> None:
+        """Let one tick of time pass."""
+        if self.failure is None and not self._is_closed:
+            self.raft.tick()
+            self._pump()
+
+    def step(self, message: Message) -> None:
+        """Take in a message of another replica."""
+        if self.failure is None and not self._is_closed:
+            self.raft.step(message)
+            self._pump()
+
+    def campaign(self) -> None:
+        """Stand for election at once, where nobody is disturbed by it."""
+        if self.failure is None and not self._is_closed:
+            self.raft.campaign()
+            self._pump()
+
+    def announce_commit(self) -> None:
+        """Let followers apply what is committed without waiting for the next heartbeat."""
+        self.raft.announce_commit()
+        self._pump()
+
+    def unreachable(self, node: NodeId) -> None:
+        """The link to a node broke."""
+        self.raft.unreachable(node)
+
+    def _pump(self) -> None:
+        """Carry out what consensus wants, until it wants nothing more."""
+        while self.failure is None and (effects := self.raft.ready()) is not None:
+            self._carry_out(effects)
+
+    def _carry_out(self, effects: Effects) -> None:
+        if effects.leadership is not None:
+            self._leadership_changed()
+        if effects.write is not None:
+            self._take_back_cut(effects)
+            self._unapplied.extend(effects.write.entries)
+            self._storage.write(effects.write)
+        for message in effects.messages:
+            self._transport.send(self.identity.group, message)
+        for order in effects.replications:
+            self._replicate(order)
+        if effects.apply_start < effects.apply_end:
+            self._apply(effects.apply_start, effects.apply_end)
+        if effects.snapshot_wanted is not None:
+            self.on_snapshot_wanted(effects.snapshot_wanted)
+
+    def _take_back_cut(self, effects: Effects) -> None:
+        assert effects.write is not None
+        cut = effects.write.truncate_from
+        while cut is not None and self._unapplied and self._unapplied[-1].index >= cut:
+            self._unapplied.pop()
+
+    def _replicate(self, order: Replicate) -> None:
+        """Send entries that consensus no longer holds; dropping them is always safe."""
+        try:
+            entries = [
+                self._stored_entry(index) for index in range(order.prev_index + 1, order.end)
+            ]
+        except (OSError, PenstockError) as damage:
+            self._damaged(damage)
+            return
+        if self.raft.leads(order.term):
+            self._transport.send(self.identity.group, order.with_entries(entries))
+
+    def _stored_entry(self, index: int) -> Entry:
+        row, payload = self.log.payload_at(index)
+        kind = RAFT_KINDS[EntryKind(row.kind)]
+        if row.kind == EntryKind.RECORDS and row.size == 0:
+            # Compaction has removed all records of the batch; its offsets stay taken.
+            payload = bytes(batch_without_records(row.first_offset, row.records, row.term))
+        return Entry(EntryIndex(index), Term(row.term), kind, len(payload), payload)
+
+    def _leadership_changed(self) -> None:
+        if self.raft.role is Role.LEADER:
+            # The first entry of the term is the one that consensus appends when it wins.
+            self._reign_start = self.raft.last_index
+        else:
+            self._fail_proposals(NotLeader(f"{self.name} is led by node {self.raft.leader}"))
+        self._notice_leadership()
+        self._wake_watchers()
+
+    def _notice_leadership(self) -> None:
+        self._was_serving = self.is_serving
+        self.on_leadership()
+
+    def snapshot_fetched(self, offer: InstallSnapshot) -> None:
+        """A copy of the offered snapshot is complete beside the log."""
+        if not self._is_closed and self.failure is None:
+            self.raft.snapshot_fetched(offer)
+            self._pump()
+
+    def snapshot_failed(self, offer: InstallSnapshot) -> None:
+        """The offered snapshot cannot be had; the leader may offer another one."""
+        if not self._is_closed and self.failure is None:
+            self.raft.snapshot_failed(offer)
+
+    def _installed(self, snapshot: RaftSnapshot) -> None:
+        """The log was replaced by a snapshot: go on from its state."""
+        found = load_snapshot(self._workplace.disk, self.log.directory)
+        assert found is not None, "a snapshot is swapped in with its state"
+        state = _decode_state(found.payload)
+        self.machine.restore(state.machine, found.index)
+        self._snapshot = snapshot
+        self._membership = snapshot.membership
+        self._membership_index = EntryIndex(state.membership_index)
+        self._unapplied = deque(entry for entry in self._unapplied if entry.index > snapshot.index)
+        self.applied_index = EntryIndex(snapshot.index)
+        self.high_watermark = Offset(state.next_offset)
+        logger.info("snapshot installed", extra={"log": self.name, "index": snapshot.index})
+        for notify in tuple(self._watchers):
+            notify()
+
+    def change_membership(self, membership: Membership) -> None:
+        """Change the members of the group; raises when another change is under way."""
+        self.check_serving()
+        self.raft.propose_membership(membership)
+        self._pump()
+
+    def transfer_leader(self, to: NodeId) -> None:
+        """Hand leadership to another voter."""
+        self.check_serving()
+        self.raft.transfer_leader(to)
+        self._pump()
+
+    # Applying.
+
+    def _apply(self, start: int, end: int) -> None:
+        for index in range(start, end):
+            try:
+                entry = self._entry_to_apply(index)
+            except (OSError, PenstockError) as damage:
+                self._damaged(damage)
+                return
+            self._apply_entry(entry)
+        self.applied_index = EntryIndex(end - 1)
+        self.raft.applied(self.applied_index)
+        if self.is_serving != self._was_serving:
+            self._notice_leadership()
+        self._wake_watchers()
+        while self._applied_waiters and self._applied_waiters[0][0] < end:
+            waiter = self._applied_waiters.pop(0)[1]
+            if not waiter.done():
+                waiter.set_result(None)
+
+    def _entry_to_apply(self, index: int) -> Entry:
+        while self._unapplied and self._unapplied[0].index < index:
+            self._unapplied.popleft()
+        if self._unapplied and self._unapplied[0].index == index:
+            return self._unapplied.popleft()
+        return self._stored_entry(index)
+
+    def _apply_entry(self, entry: Entry) -> None:
+        proposal = None
+        if self._in_flight and self._in_flight[0].index == entry.index:
+            proposal = self._in_flight.popleft()
+        if entry.kind is RaftKind.RECORDS:
+            self._apply_records(entry, proposal)
+        elif entry.kind is RaftKind.STATE:
+            self._apply_state(entry, proposal)
+        elif entry.kind is RaftKind.MEMBERSHIP:
+            self._membership = Membership.decode(entry.payload)
+            self._membership_index = entry.index
+
+    def _apply_records(self, entry: Entry, proposal: _Proposal | None) -> None:
+        header = read_header(entry.payload)
+        self.high_watermark = Offset(header.next_offset)
+        self.machine.apply_records(header, Offset(header.base_offset))
+        if proposal is not None:
+            proposal.succeed(proposal.offset)
+
+    def _apply_state(self, entry: Entry, proposal: _Proposal | None) -> None:
+        state = StateEntry(entry.index, entry.term, self.high_watermark, bytes(entry.payload))
+        try:
+            result = self.machine.apply_state(state)
+        except PenstockError as refusal:
+            if proposal is not None:
+                proposal.fail(refusal)
+        else:
+            if proposal is not None:
+                proposal.succeed(result)
+
+    async def wait_applied(self, index: int) -> None:
+        """Wait until this replica has applied the entry at `index`; raise when it never will."""
+        if self.applied_index >= index:
+            return
+        self.check_open()
+        waiter: asyncio.Future[None] = self._workplace.loop.create_future()
+        self._applied_waiters.append((index, waiter))
+        self._applied_waiters.sort(key=lambda pair: pair[0])
+        await waiter
 
     # Reading.
 
     def read(self, offset: int, *, start_offset: int, bytes_max: int) -> FileRange | None:
         """Return committed batches from the one that holds `offset`, or None at the end."""
-        self.check_open()
+        self.check_serving()
         if not start_offset <= offset <= self.high_watermark:
             raise OffsetOutOfRange(
                 f"offset {offset} of {self.name} lies outside {start_offset} to"
@@ -264,102 +630,105 @@ class ReplicatedLog:
         return self.log.read(offset, end_offset=self.high_watermark, bytes_max=bytes_max)
 
     def watch(self, notify: Callable[[], None]) -> None:
-        """Call `notify` after each commit until `unwatch`."""
+        """Call `notify` after each commit, and when reading ends, until `unwatch`."""
         self._watchers.add(notify)
 
     def unwatch(self, notify: Callable[[], None]) -> None:
         """Undo `watch`."""
         self._watchers.discard(notify)
 
-    # Work that must not run beside a flush, and snapshots.
+    def _wake_watchers(self) -> None:
+        for notify in tuple(self._watchers):
+            notify()
+
+    # Snapshots.
 
     async def run_exclusive(self, work: Callable[[], Any]) -> Any:
         """Run `work` in a thread while no flush runs; proposals wait meanwhile."""
-        done: asyncio.Future[Any] = self._workplace.loop.create_future()
+        return await self._storage.run_exclusive(work)
 
-        def start() -> None:
-            running = self._workplace.loop.run_in_executor(self._workplace.executor, work)
-            running.add_done_callback(finish)
-
-        def finish(running: asyncio.Future[Any]) -> None:
-            self._is_busy = False
-            if not done.done():
-                error = running.exception()
-                if error is not None:
-                    done.set_exception(error)
-                else:
-                    done.set_result(running.result())
-            self._advance()
-
-        self._exclusive.append(start)
-        self._advance()
-        return await done
+    def _offered_snapshot(self) -> RaftSnapshot | None:
+        return self._snapshot
 
     @property
     def snapshot_index(self) -> EntryIndex:
         """Entries below are not needed to rebuild the machine."""
-        return self._snapshot_index
+        return EntryIndex(self._snapshot.index + 1)
+
+    @property
+    def is_held(self) -> bool:
+        """True while a follower copies the files of the last snapshot."""
+        return self._workplace.loop.time() < self.held_until_s
 
     @property
     def needs_snapshot(self) -> bool:
         """True when a restart would have to replay many entries."""
-        return self.log.written_index - self._snapshot_index >= _SNAPSHOT_ENTRIES
+        return self.applied_index - self._snapshot.index >= _SNAPSHOT_ENTRIES
+
+    async def checkpoint(self) -> None:
+        """Note how far the files are durable, so that a restart reads less of them."""
+        await self._storage.run_checkpoint()
 
     async def save_snapshot(self) -> None:
-        """Save the machine's state as of the last committed entry."""
-        index = self.log.written_index
-        if index == self._snapshot_index or self.is_snapshotting:
+        """Save the machine's state as of the last applied entry."""
+        index = EntryIndex(self.applied_index + 1)
+        if index == self.snapshot_index or self.is_snapshotting or self.is_held:
             return
         # Nothing awaits between these lines: the machine has applied exactly the entries below.
-        term = self.log.term_at(index - 1)
-        snapshot = Snapshot(index, term, self.machine.snapshot())
+        state = SavedState(
+            self._membership.encode(),
+            self._membership_index,
+            self.high_watermark,
+            self.machine.snapshot(),
+        )
+        membership = self._membership
+        snapshot = Snapshot(index, self.log.term_at(index - 1), _encode_state(state))
+        disk, directory = self._workplace.disk, self.log.directory
         self.is_snapshotting = True
         try:
-            await self._workplace.loop.run_in_executor(
-                self._workplace.executor,
-                save_snapshot,
-                self._workplace.disk,
-                self.log.directory,
-                snapshot,
-            )
+            # Records that are not synced one by one must not end below their own snapshot.
+            await self._storage.run_checkpoint(lambda: save_snapshot(disk, directory, snapshot))
         finally:
             self.is_snapshotting = False
-        self._snapshot_index = index
+        self._snapshot = RaftSnapshot(EntryIndex(index - 1), snapshot.term, membership)
 
-    def _replay(self) -> EntryIndex:
-        """Rebuild the machine from the newest snapshot and the entries after it."""
-        snapshot = load_snapshot(self._workplace.disk, self.log.directory)
-        start = EntryIndex(0)
-        if snapshot is not None:
-            self.machine.restore(snapshot.payload, snapshot.index)
-            start = snapshot.index
-        states = self.log.state_entries(start)
-        for segment in self.log.segments:
-            batches = segment.files.log.view()
-            for number in range(max(0, start - segment.first_index), segment.table.count):
-                row = segment.table.row(number)
-                if row.kind == EntryKind.STATE:
-                    self._apply_again(next(states))
-                elif row.size:
-                    header = read_header(batches, row.log_position)
-                    self.machine.apply_records(header, Offset(row.first_offset))
-        return start
+    # The end.
 
-    def _apply_again(self, entry: StateEntry) -> None:
-        try:
-            self.machine.apply_state(entry)
-        except PenstockError as refusal:
-            # It was refused when it was first applied, and its proposer was told so.
-            logger.debug("entry refused again", extra={"log": self.name, "reason": str(refusal)})
+    def fail(self, failure: PenstockError) -> None:
+        """Close the replica on this node: neither reads nor writes can be trusted any more."""
+        if self.failure is not None:
+            return
+        self.failure = failure
+        logger.error("replica failed", extra={"log": self.name, "reason": str(failure)})
+        self._storage.fail(failure)
+        self._fail_proposals(failure)
+        self._fail_applied_waiters(failure)
+        self.on_leadership()
+        self._wake_watchers()
+
+    def _damaged(self, damage: OSError | PenstockError) -> None:
+        if isinstance(damage, PenstockError):
+            self.fail(damage)
+        else:
+            self.fail(StorageFailed(f"{self.name} cannot be read: {damage}"))
+
+    def _fail_applied_waiters(self, error: PenstockError) -> None:
+        for _, waiter in self._applied_waiters:
+            if not waiter.done():
+                waiter.set_exception(error)
+        self._applied_waiters.clear()
 
     async def close(self) -> None:
-        """Wait for what is in flight, save a snapshot and release the files."""
+        """Wait for what is being written, save a snapshot and release the files."""
+        if self._is_closed:
+            return
         self._is_closed = True
-        while self._is_busy:
-            await self.run_exclusive(lambda: None)
-        self._fail_proposals(Unavailable(f"{self.name} is closed on this node"))
+        await self._storage.stop()
+        closed = NotLeader(f"{self.name} is closed on this node")
+        self._fail_proposals(closed)
+        self._fail_applied_waiters(closed)
         if self.failure is None:
             await self.save_snapshot()
             await self._workplace.loop.run_in_executor(self._workplace.executor, self.log.close)
-        for notify in tuple(self._watchers):
-            notify()
+        self._storage.close()
+        self._wake_watchers()

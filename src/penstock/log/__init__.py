@@ -10,16 +10,27 @@ from penstock.log.compaction import Compaction, plan_compaction
 from penstock.log.disk import Disk, DiskFile, LocalDisk
 from penstock.log.dump import dump_file
 from penstock.log.flush import Flush
-from penstock.log.index import EntryKind, Row
+from penstock.log.hard_state import HardStateFile
+from penstock.log.index import EntryKind, IndexHeader, Row, index_bytes
 from penstock.log.partition_log import CheckpointRun, PartitionLog
 from penstock.log.scrub import Damage, scrub_segment
-from penstock.log.segment import FileRange, Segment
+from penstock.log.segment import (
+    INDEX_SUFFIX,
+    LOG_SUFFIX,
+    STATE_SUFFIX,
+    FileRange,
+    Segment,
+    segment_path,
+)
 from penstock.log.settings import LogSettings
-from penstock.log.snapshot import Snapshot, load_snapshot, save_snapshot
+from penstock.log.snapshot import Snapshot, load_snapshot, save_snapshot, snapshot_name
 from penstock.log.state import StateEntry
 from penstock.log.verify import VerifyReport, verify_directory
 
 __all__ = [
+    "INDEX_SUFFIX",
+    "LOG_SUFFIX",
+    "STATE_SUFFIX",
     "CheckpointRun",
     "Compaction",
     "Damage",
@@ -28,6 +39,8 @@ __all__ = [
     "EntryKind",
     "FileRange",
     "Flush",
+    "HardStateFile",
+    "IndexHeader",
     "LocalDisk",
     "LogSettings",
     "PartitionLog",
@@ -37,9 +50,12 @@ __all__ = [
     "StateEntry",
     "VerifyReport",
     "dump_file",
+    "index_bytes",
     "load_snapshot",
     "plan_compaction",
     "save_snapshot",
     "scrub_segment",
+    "segment_path",
+    "snapshot_name",
     "verify_directory",
 ]

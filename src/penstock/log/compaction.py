@@ -111,12 +111,16 @@ class Compaction:
 
 
 def plan_compaction(
-    segments: list[Segment], settings: LogSettings, now_ms: int
+    segments: list[Segment], settings: LogSettings, now_ms: int, *, end_index: int
 ) -> Compaction | None:
-    """Return a pass over the sealed segments when enough of them was never cleaned."""
+    """Return a pass over the sealed segments when enough of them was never cleaned.
+
+    Entries from `end_index` on may still be cut, and then nothing that they replace may be gone.
+    """
     ripe = []
     for segment in sealed_segments(segments):
-        if segment.table.max_timestamp > now_ms - settings.compaction_lag_ms:
+        is_young = segment.table.max_timestamp > now_ms - settings.compaction_lag_ms
+        if is_young or segment.next_index > end_index:
             break
         ripe.append(segment)
     dirty_bytes = sum(s.log_bytes for s in ripe if s.table.header.cleaned_ms == 0)

@@ -58,7 +58,13 @@ class EntryKind(IntEnum):
     """What the payload of an entry is."""
 
     RECORDS = 1
+    """A batch of records; all other kinds lie in .state."""
     STATE = 2
+    """A change of the state that the log's machine keeps."""
+    NOOP = 3
+    """Opens a leader's term."""
+    MEMBERSHIP = 4
+    """Who replicates the log from here on."""
 
 
 class Row(NamedTuple):
@@ -87,7 +93,7 @@ class Row(NamedTuple):
     @property
     def state_end(self) -> int:
         """Where .state ends after this entry."""
-        return self.state_position + (self.size if self.kind == EntryKind.STATE else 0)
+        return self.state_position + (self.size if self.kind != EntryKind.RECORDS else 0)
 
     def pack(self) -> bytes:
         """Return the row as it stands in the file."""
@@ -118,6 +124,11 @@ class IndexHeader:
         return (packed + _CRC.pack(crc32c(packed))).ljust(HEADER_BYTES, b"\0")
 
 
+def index_bytes(rows: int) -> int:
+    """Return the size of an index file with that many rows."""
+    return HEADER_BYTES + rows * ROW_BYTES
+
+
 def read_index_header(data: Buffer, name: str) -> IndexHeader:
     """Read the header; raise `Corruption` when it is not whole."""
     if len(data) < HEADER_BYTES:
@@ -138,7 +149,8 @@ def _checked_row(data: Buffer, start: int) -> Row | None:
     if start + ROW_BYTES > len(data):
         return None
     (crc,) = _CRC.unpack_from(data, start + _ROW.size)
-    if crc != crc32c(memoryview(data)[start : start + _ROW.size]):
+    # A copy, because a view would keep the rows of the active segment from growing meanwhile.
+    if crc != crc32c(bytes(data[start : start + _ROW.size])):
         return None
     return Row(*_ROW.unpack_from(data, start))
 

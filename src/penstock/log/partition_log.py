@@ -62,6 +62,15 @@ class CheckpointRun:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where a log without entries begins."""
+
+    index: EntryIndex
+    offset: Offset
+    term: Term
+
+
 class PartitionLog:
     """An append-only sequence of entries in segments; offsets count its records."""
 
@@ -70,12 +79,17 @@ class PartitionLog:
         self.settings = settings
         self.directory = directory
         self._disk = disk
+        self._open()
+
+    def _open(self) -> None:
+        disk, directory = self._disk, self.directory
         disk.make_directory(directory)
         finish_interrupted_swap(disk, directory)
         self._checkpoint = CheckpointFile(disk, directory)
         recovered = recover(disk, directory, self._checkpoint)
         self.cut_bytes = recovered.cut_log_bytes + recovered.cut_state_bytes
         self.segments = recovered.segments
+        self._origin = Origin(EntryIndex(0), Offset(0), Term(0))
         self._open_flush: Flush | None = None
         self._running_flush: Flush | None = None
         # Entries below are on disk (`written`) and survive a power cut (`synced`).
@@ -85,36 +99,51 @@ class PartitionLog:
         is_current = bool(newest and newest.first_index == self._active_first_index)
         self._checkpointed_index = self.next_index if is_current else EntryIndex(0)
 
+    def reopen(self) -> None:
+        """Read the files anew, after others have taken their place. Runs file operations."""
+        assert self._running_flush is None
+        self._checkpoint.close()
+        for segment in self.segments:
+            segment.drop_files()
+        self._open()
+
     @property
     def is_empty(self) -> bool:
         """True before the first entry was appended or received."""
         return not self.segments
 
+    def begin_at(self, *, index: EntryIndex, offset: Offset, term: Term) -> None:
+        """Say where an empty log begins, and the term of the entry before."""
+        assert self.is_empty, "a log that has entries begins with the first of them"
+        self._origin = Origin(index, offset, term)
+        self.written_index = index
+        self._synced_index = index
+
     @property
     def first_index(self) -> EntryIndex:
         """The index of the oldest entry that is kept."""
-        return EntryIndex(self.segments[0].first_index if self.segments else 0)
+        return EntryIndex(self.segments[0].first_index if self.segments else self._origin.index)
 
     @property
     def next_index(self) -> EntryIndex:
         """The index that the next entry gets."""
-        return EntryIndex(self.segments[-1].next_index if self.segments else 0)
+        return EntryIndex(self.segments[-1].next_index if self.segments else self._origin.index)
 
     @property
     def first_offset(self) -> Offset:
         """The offset of the oldest record that is kept."""
-        return Offset(self.segments[0].first_offset if self.segments else 0)
+        return Offset(self.segments[0].first_offset if self.segments else self._origin.offset)
 
     @property
     def next_offset(self) -> Offset:
         """The offset that the next record gets."""
-        return Offset(self.segments[-1].table.next_offset if self.segments else 0)
+        return Offset(self.segments[-1].table.next_offset if self.segments else self._origin.offset)
 
     @property
     def last_term(self) -> Term:
-        """The term of the last entry, or 0."""
+        """The term of the last entry, or of the one before the first."""
         if not self.segments:
-            return Term(0)
+            return self._origin.term
         active = self.segments[-1].table
         last = active.last()
         return Term(last.term if last else active.header.previous_term)
@@ -153,15 +182,17 @@ class PartitionLog:
         segment.log_bytes += len(batch.data)
         return Offset(offset)
 
-    def append_state(self, payload: bytes, *, term: Term, now_ms: int) -> EntryIndex:
+    def append_state(
+        self, payload: bytes, *, term: Term, now_ms: int, kind: EntryKind = EntryKind.STATE
+    ) -> EntryIndex:
         """Queue an entry that is not a record for the next flush."""
         flush = self._flush_for_append(len(payload), now_ms)
         segment = flush.segment
         index = segment.next_index
-        entry = StateEntry(index, term, segment.table.next_offset, payload)
+        entry = StateEntry(index, term, segment.table.next_offset, payload, kind)
         row = Row(
             term,
-            EntryKind.STATE,
+            kind,
             0,
             entry.size_bytes,
             entry.next_offset,
@@ -356,11 +387,22 @@ class PartitionLog:
 
     def term_at(self, index: int) -> Term:
         """Return the term of an entry, or of the one before the first that is kept."""
+        if not self.segments:
+            assert index == self._origin.index - 1, "the log is empty"
+            return self._origin.term
         segment = self._segment_of(index)
         if index < segment.first_index:
             assert index == segment.first_index - 1, "older entries are gone"
             return Term(segment.table.header.previous_term)
         return Term(segment.table.row(index - segment.first_index).term)
+
+    def offset_before(self, index: int) -> Offset:
+        """Return the offset that the first record at or after entry `index` has or would get."""
+        if index >= self.next_index:
+            return self.next_offset
+        if index < self.first_index:
+            return self.first_offset
+        return Offset(self.row_at(index).first_offset)
 
     def row_at(self, index: int) -> Row:
         """Return the row of an entry."""
@@ -386,6 +428,20 @@ class PartitionLog:
                 if entry is None or entry.index != index:
                     raise Corruption(f"state entry {index} of {self.directory} is damaged")
                 yield entry
+
+    def payload_at(self, index: int) -> tuple[Row, bytes]:
+        """Return an entry's row and its payload, checked; raise `Corruption` when it is damaged."""
+        segment = self._segment_of(index)
+        row = segment.table.row(index - segment.first_index)
+        if row.kind == EntryKind.RECORDS:
+            batch = segment.files.log.read_at(row.log_position, row.size)
+            if len(batch) < row.size or (batch and not checksum_matches(batch)):
+                raise Corruption(f"entry {index} of {self.directory} fails its checksum")
+            return row, batch
+        entry = read_state_entry(segment.files.state.read_at(row.state_position, row.size))
+        if entry is None or entry.index != index:
+            raise Corruption(f"state entry {index} of {self.directory} is damaged")
+        return row, entry.payload
 
     def batches(self, start: int) -> Iterator[bytes]:
         """Yield the record batches from index `start` on, unchecked."""

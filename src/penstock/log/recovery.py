@@ -23,7 +23,7 @@ from pathlib import Path
 
 from penstock.errors import Corruption
 from penstock.log.checkpoint import CheckpointFile
-from penstock.log.disk import Buffer, Disk
+from penstock.log.disk import Buffer, Disk, DiskFile
 from penstock.log.index import (
     HEADER_BYTES,
     ROW_BYTES,
@@ -176,11 +176,12 @@ def _recover_last(
         # What a killed process wrote or cut may sit in the page cache only, so the order matters. A
         # record that came back after a state entry before it was cut would take its index. And what
         # is found counts as durable from now on; the derived rows say so and go last.
-        log.truncate(segment.log_bytes)
-        log.sync()
-        state.truncate(segment.state_bytes)
-        state.sync()
+        last_trusted = table.row(trusted - 1) if trusted else None
+        _make_durable(log, last_trusted.log_end if last_trusted else 0, segment.log_bytes)
+        _make_durable(state, last_trusted.state_end if last_trusted else 0, segment.state_bytes)
         derived = b"".join(table.row(number).pack() for number in range(trusted, table.count))
+        if trusted == 0:
+            index.write_at(0, [header.pack()])
         index.write_at(HEADER_BYTES + trusted * ROW_BYTES, [derived])
         index.truncate(HEADER_BYTES + table.count * ROW_BYTES)
         index.sync()
@@ -191,6 +192,18 @@ def _recover_last(
             state_bytes=segment.state_bytes,
         )
     return segment, cut_log, cut_state
+
+
+def _make_durable(file: DiskFile, start: int, end: int) -> None:
+    """Cut a file at `end` and make what it holds from `start` on durable.
+
+    The bytes are written again: after a sync that failed, the page cache shows them and calls them
+    clean, so a sync alone would not bring them to the disk.
+    """
+    file.truncate(end)
+    if start < end:
+        file.write_at(start, [file.read_at(start, end - start)])
+    file.sync()
 
 
 def _trusted_table(
@@ -230,7 +243,7 @@ def _derive_rows(table: IndexTable, log: Buffer, state: Buffer) -> None:
         if entry and _is_next(entry, table, term):
             row = Row(
                 entry.term,
-                EntryKind.STATE,
+                entry.kind,
                 0,
                 entry.size_bytes,
                 offset,

@@ -46,12 +46,17 @@ def save_snapshot(disk: Disk, directory: Path, snapshot: Snapshot) -> None:
     file.write_at(0, [header, snapshot.payload])
     file.sync()
     file.close()
-    target = directory / f"{PREFIX}{snapshot.index:020}"
+    target = directory / snapshot_name(snapshot.index)
     disk.rename(temporary, target)
     disk.sync_directory(directory)
     for name in disk.names(directory):
         if name.startswith(PREFIX) and name < target.name:
             disk.remove(directory / name)
+
+
+def snapshot_name(index: int) -> str:
+    """Return the name of the file that holds the state before entry `index`."""
+    return f"{PREFIX}{index:020}"
 
 
 def load_snapshot(disk: Disk, directory: Path) -> Snapshot | None:

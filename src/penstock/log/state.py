@@ -7,7 +7,7 @@ Each has a header of 32 bytes, little endian, and then its payload:
     index        int64   the entry's place in the log
     next_offset  int64   the offset of the first record after it
     term         int32
-    (reserved)   int32
+    kind         int32   `EntryKind`
 
 `index` and `next_offset` say between which record entries a state entry stands. Record batches have
 no room for their index; they fill the places that state entries leave free, which is how recovery
@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from crc32c import crc32c
 
 from penstock.log.disk import Buffer
+from penstock.log.index import EntryKind
 
 _HEADER = struct.Struct("<IIqqii")
 _CHECKED_FROM = 8
@@ -34,6 +35,7 @@ class StateEntry:
     term: int
     next_offset: int
     payload: bytes
+    kind: int = EntryKind.STATE
 
     @property
     def size_bytes(self) -> int:
@@ -43,7 +45,7 @@ class StateEntry:
     def pack(self) -> bytes:
         """Return the entry as it stands in the file."""
         packed = bytearray(
-            _HEADER.pack(self.size_bytes, 0, self.index, self.next_offset, self.term, 0)
+            _HEADER.pack(self.size_bytes, 0, self.index, self.next_offset, self.term, self.kind)
         )
         packed += self.payload
         struct.pack_into("<I", packed, 4, crc32c(memoryview(packed)[_CHECKED_FROM:]))
@@ -54,11 +56,11 @@ def read_state_entry(data: Buffer, position: int = 0) -> StateEntry | None:
     """Return the entry at `position`, or None when it is not whole or damaged."""
     if position + STATE_HEADER_BYTES > len(data):
         return None
-    size, crc, index, next_offset, term, _ = _HEADER.unpack_from(data, position)
+    size, crc, index, next_offset, term, kind = _HEADER.unpack_from(data, position)
     end = position + size
     if size < STATE_HEADER_BYTES or end > len(data):
         return None
     if crc != crc32c(memoryview(data)[position + _CHECKED_FROM : end]):
         return None
     payload = bytes(memoryview(data)[position + STATE_HEADER_BYTES : end])
-    return StateEntry(index, term, next_offset, payload)
+    return StateEntry(index, term, next_offset, payload, kind)

@@ -277,6 +277,7 @@ class LeaderRules(FollowerRules):
         active = int(self._is_own_voter)
         for progress in self._progress_list:
             active += progress.is_active and progress.is_voter
+            progress.was_active = progress.is_active
             progress.is_active = False
         return active >= self._memberships.current.quorum
 

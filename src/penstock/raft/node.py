@@ -13,7 +13,7 @@ from penstock.ids import EntryIndex, NodeId, Term
 from penstock.raft.candidate import ElectionRules
 from penstock.raft.effects import Effects, Mark, Role, Write
 from penstock.raft.entries import Entry, EntryKind, Payload
-from penstock.raft.membership import Membership
+from penstock.raft.membership import Member, Membership
 from penstock.raft.messages import (
     Append,
     AppendResponse,
@@ -198,12 +198,34 @@ class RaftNode(ElectionRules):
             raise InvalidRequest(f"more than one voter differs: {current} and {membership}")
         if not self._may_change_membership():
             raise Conflict("another membership or an entry of this term is not committed yet")
+        for member in membership.voters:
+            if member in current.learners and not self._has_been_admitted(member):
+                raise Conflict(f"learner {member.node} has not stored its own admission yet")
         index = self._append_own(EntryKind.MEMBERSHIP, membership.encode())
         self._count()
         return index
 
+    def _has_been_admitted(self, learner: Member) -> bool:
+        """Whether a learner knows that it is a member: until then it does not vote.
+
+        Were it made a voter before, a majority could need its vote and never get it.
+        """
+        if learner == self.member:
+            return True
+        return self._progress[learner.node].match >= self._memberships.index
+
     def _may_change_membership(self) -> bool:
         return self.commit_index >= max(self._reign_start, self._memberships.index)
+
+    def announce_commit(self) -> None:
+        """Let followers know at once what is committed; otherwise the next heartbeat tells."""
+        if self.role is Role.LEADER:
+            self._heartbeat()
+
+    def campaign(self) -> None:
+        """Hold a trial now instead of after a timeout; ignored while a leader is known."""
+        if self.role is Role.FOLLOWER and self.leader is None and self._may_campaign():
+            self._hold_trial()
 
     def transfer_leader(self, to: NodeId) -> None:
         """Hand leadership to a voter once it has everything; given up after an election timeout."""
@@ -241,7 +263,7 @@ class RaftNode(ElectionRules):
             FollowerStatus(
                 progress.node,
                 progress.is_voter,
-                progress.is_active,
+                progress.is_active or progress.was_active,
                 EntryIndex(progress.match),
                 progress.state,
             )

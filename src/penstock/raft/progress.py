@@ -49,6 +49,7 @@ class Progress:
         "node",
         "snapshot_index",
         "state",
+        "was_active",
     )
 
     def __init__(self, member: Member, next_index: int, settings: RaftSettings) -> None:
@@ -62,6 +63,8 @@ class Progress:
         self.state = _PROBE
         self.is_active = True
         """Whether it was heard from since the leader last counted its quorum."""
+        self.was_active = False
+        """Whether it was heard from in the count before."""
         self.is_asking = False
         """Whether to send an append even if it is empty, so that a loss comes to light."""
         self.is_paused = False

@@ -17,7 +17,13 @@ from penstock.record.batch import (
     verify_checksum,
 )
 from penstock.record.compression import Codec, compress, decompress
-from penstock.record.records import Record, decode_records, encode_batch, rewrite_batch
+from penstock.record.records import (
+    Record,
+    batch_without_records,
+    decode_records,
+    encode_batch,
+    rewrite_batch,
+)
 
 __all__ = [
     "HEADER_BYTES",
@@ -26,6 +32,7 @@ __all__ = [
     "Record",
     "RecordBatch",
     "batch_size",
+    "batch_without_records",
     "compress",
     "decode_records",
     "decompress",

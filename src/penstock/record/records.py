@@ -97,6 +97,26 @@ def encode_batch(
     return _assemble(header, records)
 
 
+def batch_without_records(base_offset: int, offsets: int, leader_epoch: int) -> bytearray:
+    """Return a batch that holds the place of `offsets` records which are gone."""
+    header = BatchHeader(
+        base_offset=base_offset,
+        length=0,
+        leader_epoch=leader_epoch,
+        magic=MAGIC,
+        crc=0,
+        attributes=Codec.NONE,
+        last_offset_delta=offsets - 1,
+        base_timestamp=-1,
+        max_timestamp=-1,
+        producer_id=-1,
+        producer_epoch=-1,
+        base_sequence=-1,
+        records=0,
+    )
+    return _assemble(header, [])
+
+
 def rewrite_batch(header: BatchHeader, records: Sequence[Record]) -> bytearray:
     """Encode the records that compaction keeps; offsets, times and producer stay as they were."""
     return _assemble(header, records)

@@ -376,6 +376,25 @@ class SimDisk:
         """Return the bytes of a file, also while the machine is off."""
         return bytes(self._inode(path).data)
 
+    def durable(self, path: Path, start: int, end: int) -> bytes:
+        """Return bytes that no power cut can take, also while the machine is off.
+
+        There are none in a file whose name is not durable.
+        """
+        inode = self._directory(path.parent).durable.get(path.name)
+        return bytes(inode.durable[start:end]) if isinstance(inode, _Inode) else b""
+
+    def files(self, path: Path) -> list[Path]:
+        """Return the files in a directory, also while the machine is off."""
+        node = self._node(path)
+        if not isinstance(node, _Directory):
+            return []
+        return [path / name for name in sorted(node.names) if isinstance(node.names[name], _Inode)]
+
+    def used_bytes(self) -> int:
+        """Return the size of all files."""
+        return _used_bytes(self._root)
+
     def put(self, path: Path, content: bytes) -> None:
         """Set the bytes of a file that exists, in memory and on the medium."""
         inode = self._inode(path)

@@ -3,16 +3,17 @@
 from typing import Any
 
 from penstock.broker import Broker, NewTopic
-from penstock.config import NodeOptions
+from penstock.config import Address, NodeOptions
 from tests.unit.cluster.workplaces import DATA, SimMachine
 
 
 async def started(machine: SimMachine | None = None, **options: Any) -> Broker:
     """Return a broker that has one topic, `orders`, with two partitions."""
     machine = machine or SimMachine()
-    node = NodeOptions(data_dir=DATA, group_shards=1, **options)
+    node = NodeOptions(data_dir=DATA, group_shards=1, peer_port=0, **options)
     broker = Broker(node, machine.workplace())
-    await broker.start()
+    await broker.start("127.0.0.1")
+    await broker.register(kafka=Address("127.0.0.1", 9092), http_port=8080)
     if "orders" not in broker.metadata.topics:
         await broker.topics.create(NewTopic("orders", partitions=2))
     return broker

@@ -41,7 +41,7 @@ def test_a_partition_that_is_damaged_at_the_start_is_named() -> None:
         for number in range(3):
             await broker.partition(PLACE).publish(batch(b"%d" % number))
         machine.disk.kill()
-        path = DATA / "topics" / "orders" / "0" / f"{0:020}.log"
+        path = DATA / "topics" / "orders" / "0" / f"{1:020}.log"
         machine.disk.put(path, machine.disk.content(path)[:20])
 
         again = await started(machine)
@@ -53,8 +53,8 @@ def test_a_partition_that_is_damaged_at_the_start_is_named() -> None:
 
 def test_a_low_disk_is_told() -> None:
     async def scene() -> None:
-        machine = SimMachine(capacity_bytes=1000)
-        broker = await started(machine, disk_free_bytes_min=10_000)
+        machine = SimMachine(capacity_bytes=100_000)
+        broker = await started(machine, disk_free_bytes_min=1_000_000)
 
         assert "bytes are free" in unmet(broker)["disk-space"]
 

@@ -6,13 +6,25 @@ from random import Random
 
 import pytest
 
-from penstock.cluster.cluster import Cluster
+from penstock.cluster import Cluster, Topic, choose_replicas
 from penstock.errors import PenstockError, StorageFailed, TopicExists, TopicNotFound
 from penstock.ids import TopicPartition
 from penstock.testing import MachineStopped
 from tests.unit.cluster.workplaces import DATA, PLACE, SimMachine, batch, run, settle, turn, values
 
 SECOND = TopicPartition("orders", 1)
+
+
+async def create(
+    cluster: Cluster, name: str, partitions: int, settings: dict[str, str] | None = None
+) -> Topic:
+    placement = choose_replicas(cluster.metadata, partitions, 1)
+    return await cluster.create_topic(name, placement, settings or {})
+
+
+async def grow(cluster: Cluster, topic: Topic, partitions: int) -> Topic:
+    placement = choose_replicas(cluster.metadata, partitions - topic.partitions, 1)
+    return await cluster.add_partitions(topic, partitions, placement)
 
 
 async def publish(cluster: Cluster, value: bytes, place: TopicPartition = PLACE) -> int:
@@ -22,18 +34,17 @@ async def publish(cluster: Cluster, value: bytes, place: TopicPartition = PLACE)
 def test_topics_settings_and_growth_survive_a_crash() -> None:
     async def scene() -> None:
         machine = SimMachine()
-        cluster = machine.cluster()
-        await cluster.form()
-        topic = await cluster.create_topic("orders", 1, {"retention.ms": "5000"})
-        await cluster.create_topic("gone", 1, {})
+        cluster = await machine.cluster()
+        topic = await create(cluster, "orders", 1, {"retention.ms": "5000"})
+        await create(cluster, "gone", 1)
         await publish(cluster, b"kept")
-        await cluster.add_partitions(topic, 2)
+        await grow(cluster, topic, 2)
         await publish(cluster, b"second", SECOND)
         await cluster.change_settings(topic, {"segment.bytes": "2048"}, ["retention.ms"])
         await cluster.delete_topic(cluster.metadata.topic("gone"))
         machine.disk.crash(Random(1))
 
-        again = machine.cluster()
+        again = await machine.cluster()
         assert again.metadata.cluster_id == cluster.metadata.cluster_id
         assert list(again.metadata.topics) == ["orders"]
         assert again.metadata.topic("orders").topic_id == topic.topic_id
@@ -49,7 +60,7 @@ async def _recreate(cluster: Cluster) -> None:
     """Delete a topic with records and create it again, as far as the machine runs."""
     with suppress(MachineStopped, PenstockError):
         await settle(cluster.delete_topic(cluster.metadata.topic("orders")))
-        await settle(cluster.create_topic("orders", 1, {}))
+        await settle(create(cluster, "orders", 1))
 
 
 @pytest.mark.parametrize("way", ["crash", "kill"])
@@ -58,8 +69,8 @@ def test_a_topic_that_is_created_again_shows_no_old_records_whenever_the_machine
 ) -> None:
     async def scene(stop: int) -> bool:
         machine = SimMachine()
-        cluster = machine.cluster()
-        old = await cluster.create_topic("orders", 1, {})
+        cluster = await machine.cluster()
+        old = await create(cluster, "orders", 1)
         await publish(cluster, b"old")
         before = machine.disk.operations
         machine.disk.stop_before(stop)
@@ -70,11 +81,11 @@ def test_a_topic_that_is_created_again_shows_no_old_records_whenever_the_machine
         else:
             machine.disk.kill()
 
-        again = machine.cluster()
+        again = await machine.cluster()
         assert again.failures == {}
         topic = again.metadata.topics.get("orders")
         if topic is None:
-            topic = await again.create_topic("orders", 1, {})
+            topic = await create(again, "orders", 1)
         stored = values(again.partition(PLACE))
         assert stored == ([b"old"] if topic.topic_id == old.topic_id else [])
         assert await publish(again, b"new") == len(stored)
@@ -93,15 +104,15 @@ def test_a_topic_that_is_created_again_shows_no_old_records_whenever_the_machine
 def test_a_topic_is_deleted_and_created_again_while_others_ask_for_the_same() -> None:
     async def scene() -> None:
         machine = SimMachine()
-        cluster = machine.cluster()
-        old = await cluster.create_topic("orders", 2, {})
+        cluster = await machine.cluster()
+        old = await create(cluster, "orders", 2)
         await publish(cluster, b"old")
         machine.executor.hold()
 
         deleting = asyncio.ensure_future(cluster.delete_topic(old))
-        creating = asyncio.ensure_future(cluster.create_topic("orders", 2, {}))
-        creating_too = asyncio.ensure_future(cluster.create_topic("orders", 3, {}))
-        while not creating_too.done():
+        creating = asyncio.ensure_future(create(cluster, "orders", 2))
+        creating_too = asyncio.ensure_future(create(cluster, "orders", 3))
+        while not all(each.done() for each in (deleting, creating, creating_too)):
             if machine.executor.held:
                 machine.executor.run_next()
             await asyncio.sleep(0)
@@ -119,10 +130,10 @@ def test_a_topic_is_deleted_and_created_again_while_others_ask_for_the_same() ->
 
 def test_two_growths_at_once_open_each_partition_once() -> None:
     async def scene() -> None:
-        cluster = SimMachine().cluster()
-        topic = await cluster.create_topic("orders", 1, {})
+        cluster = await SimMachine().cluster()
+        topic = await create(cluster, "orders", 1)
 
-        await asyncio.gather(cluster.add_partitions(topic, 2), cluster.add_partitions(topic, 4))
+        await asyncio.gather(grow(cluster, topic, 2), grow(cluster, topic, 4))
         grown_first = cluster.partition(SECOND)
         await publish(cluster, b"a", SECOND)
 
@@ -135,9 +146,9 @@ def test_two_growths_at_once_open_each_partition_once() -> None:
 def test_a_topic_is_created_to_its_end_when_the_client_goes_away() -> None:
     async def scene() -> None:
         machine = SimMachine()
-        cluster = machine.cluster()
+        cluster = await machine.cluster()
         machine.executor.hold()
-        creating = asyncio.ensure_future(cluster.create_topic("orders", 1, {}))
+        creating = asyncio.ensure_future(create(cluster, "orders", 1))
         await turn()
 
         creating.cancel()
@@ -153,18 +164,18 @@ def test_a_topic_is_created_to_its_end_when_the_client_goes_away() -> None:
 def test_a_topic_whose_files_cannot_be_made_is_reported_and_can_be_deleted() -> None:
     async def scene() -> None:
         machine = SimMachine()
-        cluster = machine.cluster()
-        await cluster.create_topic("fine", 1, {})
+        cluster = await machine.cluster()
+        await create(cluster, "fine", 1)
         machine.disk.fail_sync(syncs=2)
 
-        await cluster.create_topic("orders", 1, {})
+        await create(cluster, "orders", 1)
         with pytest.raises(StorageFailed):
             cluster.partition(PLACE)
         await publish(cluster, b"a", TopicPartition("fine", 0))
         await cluster.delete_topic(cluster.metadata.topic("orders"))
         with pytest.raises(TopicNotFound):
             cluster.partition(PLACE)
-        await cluster.create_topic("orders", 1, {})
+        await create(cluster, "orders", 1)
 
         assert await publish(cluster, b"a") == 0
 
@@ -174,16 +185,16 @@ def test_a_topic_whose_files_cannot_be_made_is_reported_and_can_be_deleted() -> 
 def test_a_damaged_partition_leaves_the_others_served() -> None:
     async def scene() -> None:
         machine = SimMachine()
-        cluster = machine.cluster()
-        await cluster.create_topic("orders", 2, {})
+        cluster = await machine.cluster()
+        await create(cluster, "orders", 2)
         for place in (PLACE, SECOND):
             for number in range(3):
                 await publish(cluster, b"%d" % number, place)
         machine.disk.kill()
-        log = DATA / "topics" / "orders" / "0" / f"{0:020}.log"
+        log = DATA / "topics" / "orders" / "0" / f"{1:020}.log"
         machine.disk.put(log, machine.disk.content(log)[:-100])
 
-        again = machine.cluster()
+        again = await machine.cluster()
         assert list(again.failures) == [PLACE]
         with pytest.raises(PenstockError):
             again.partition(PLACE)
@@ -197,7 +208,7 @@ def test_no_producer_id_is_given_twice_over_many_crashes() -> None:
         machine = SimMachine()
         given: list[int] = []
         for life in range(6):
-            cluster = machine.cluster()
+            cluster = await machine.cluster()
             given += await asyncio.gather(*(cluster.new_producer_id() for _ in range(700)))
             if life % 2:
                 await cluster.close()
@@ -211,8 +222,8 @@ def test_no_producer_id_is_given_twice_over_many_crashes() -> None:
 def test_a_node_stops_also_when_its_disk_is_full() -> None:
     async def scene() -> None:
         machine = SimMachine()
-        cluster = machine.cluster()
-        await cluster.create_topic("orders", 1, {})
+        cluster = await machine.cluster()
+        await create(cluster, "orders", 1)
         await publish(cluster, b"a")
         machine.disk.capacity_bytes = 0
 
@@ -220,6 +231,6 @@ def test_a_node_stops_also_when_its_disk_is_full() -> None:
 
         machine.disk.kill()
         machine.disk.capacity_bytes = None
-        assert values(machine.cluster().partition(PLACE)) == [b"a"]
+        assert values((await machine.cluster()).partition(PLACE)) == [b"a"]
 
     run(scene())

@@ -52,7 +52,8 @@ def test_a_topic_can_be_claimed_after_a_crash_at_any_step_of_claiming_it(
             return
 
         directories = Directories(DATA, disk)
-        directories.discard_leftovers(lambda found: found == NEW, lambda _: False)
+        directories.discard_deleted(lambda _: False)
+        directories.report_unknown(lambda found: found == NEW)
         directories.claim_topic("orders", NEW)
         assert directories._id_in(DATA / "topics" / "orders") == NEW
     pytest.fail("claiming a topic takes too many steps")
@@ -82,11 +83,12 @@ def test_a_directory_that_nobody_can_explain_is_kept() -> None:
     directories = claimed(disk, OLD)
     records = put_records(disk, directories)
 
-    directories.discard_leftovers(lambda _: False, lambda _: False)
+    directories.discard_deleted(lambda _: False)
+    directories.report_unknown(lambda _: False)
     directories.empty_deleted()
     assert disk.exists(records)
 
-    directories.discard_leftovers(lambda _: False, lambda found: found == OLD)
+    directories.discard_deleted(lambda found: found == OLD)
     directories.empty_deleted()
     assert not disk.exists(records)
     assert disk.names(DATA / "deleted") == []
@@ -98,7 +100,8 @@ def test_a_damaged_id_is_reported_and_its_records_are_kept() -> None:
     records = put_records(disk, directories)
     disk.put(DATA / "topics" / "orders" / "id", b"rotten")
 
-    directories.discard_leftovers(lambda _: False, lambda _: True)
+    directories.discard_deleted(lambda _: True)
+    directories.report_unknown(lambda _: False)
 
     assert disk.exists(records)
 

@@ -4,7 +4,13 @@ import asyncio
 
 import pytest
 
-from penstock.errors import DiskFull, OffsetOutOfRange, OutOfOrderSequence, ProducerFenced
+from penstock.errors import (
+    DiskFull,
+    NotLeader,
+    OffsetOutOfRange,
+    OutOfOrderSequence,
+    ProducerFenced,
+)
 from penstock.ids import Offset
 from tests.unit.cluster.workplaces import (
     SimMachine,
@@ -19,13 +25,13 @@ from tests.unit.cluster.workplaces import (
 def test_a_repeated_batch_is_stored_once_and_answered_with_its_offset() -> None:
     async def scene() -> None:
         machine = SimMachine()
-        partition = machine.partition()
+        partition = await machine.partition()
         await partition.publish(batch(b"other"))
 
         first = await partition.publish(numbered_batch(0, b"a", b"b"))
         again = await partition.publish(numbered_batch(0, b"a", b"b"))
         machine.disk.kill()
-        reopened = machine.partition()
+        reopened = await machine.partition()
         after_restart = await reopened.publish(numbered_batch(0, b"a", b"b"))
 
         assert first == again == after_restart == 1
@@ -37,7 +43,7 @@ def test_a_repeated_batch_is_stored_once_and_answered_with_its_offset() -> None:
 def test_a_batch_repeated_while_it_is_in_flight_waits_for_the_first_copy() -> None:
     async def scene() -> None:
         machine = SimMachine()
-        partition = machine.partition()
+        partition = await machine.partition()
         machine.executor.hold()
 
         first = partition.publish(numbered_batch(0, b"a"))
@@ -55,7 +61,7 @@ def test_a_batch_repeated_while_it_is_in_flight_waits_for_the_first_copy() -> No
 def test_a_repeated_batch_keeps_its_offset_while_later_ones_are_in_flight() -> None:
     async def scene() -> None:
         machine = SimMachine()
-        partition = machine.partition()
+        partition = await machine.partition()
         machine.executor.hold()
         first = partition.publish(numbered_batch(0, b"a"))
         machine.executor.run_next()
@@ -75,9 +81,9 @@ def test_a_repeated_batch_keeps_its_offset_while_later_ones_are_in_flight() -> N
 def test_gaps_and_old_epochs_are_refused_also_after_a_restart() -> None:
     async def scene() -> None:
         machine = SimMachine()
-        partition = machine.partition()
+        partition = await machine.partition()
         await partition.publish(numbered_batch(0, b"a", epoch=1))
-        for each in (partition, machine.partition()):
+        for each in (partition, await machine.partition()):
             with pytest.raises(OutOfOrderSequence):
                 each.publish(numbered_batch(2, b"c", epoch=1))
             with pytest.raises(ProducerFenced):
@@ -89,16 +95,19 @@ def test_gaps_and_old_epochs_are_refused_also_after_a_restart() -> None:
 def test_a_batch_that_builds_on_a_failed_one_is_refused_until_that_is_sent_again() -> None:
     async def scene(known: int) -> None:
         machine = SimMachine()
-        partition = machine.partition()
+        partition = await machine.partition()
         for sequence in range(known):
             await partition.publish(numbered_batch(sequence, b"known"))
+        machine.executor.hold()
         others = [partition.publish(batch(b"other"))]
-        machine.disk.capacity_bytes = 0
         failed = partition.publish(numbered_batch(known, b"a" * 500))
         failed_too = partition.publish(numbered_batch(known + 1, b"b"))
         others.append(partition.publish(batch(b"keeps the log busy")))
+        machine.disk.capacity_bytes = 0
+        machine.executor.release()
         await asyncio.wait([failed, failed_too, *others])
         machine.disk.capacity_bytes = None
+        await asyncio.sleep(1)
         machine.executor.hold()
         busy = partition.publish(batch(b"keeps the log busy again"))
 
@@ -122,9 +131,42 @@ def test_a_batch_that_builds_on_a_failed_one_is_refused_until_that_is_sent_again
         run(scene(known))
 
 
+def test_a_batch_that_a_full_disk_held_up_is_not_stored_again_when_it_is_sent_again() -> None:
+    async def scene(known: int) -> None:
+        machine = SimMachine()
+        partition = await machine.partition()
+        for sequence in range(known):
+            await partition.publish(numbered_batch(sequence, b"known"))
+        machine.disk.capacity_bytes = 0
+        machine.executor.hold()
+        first = partition.publish(numbered_batch(known, b"a" * 500))
+        machine.executor.release()
+        await asyncio.wait([first])
+        assert isinstance(first.exception(), DiskFull)
+
+        # Consensus still holds the entry, so a second copy is turned away until its fate is known.
+        await asyncio.sleep(1)
+        with pytest.raises(DiskFull):
+            partition.publish(numbered_batch(known, b"a" * 500))
+        machine.executor.hold()
+        machine.disk.capacity_bytes = None
+        await asyncio.sleep(1)
+        with pytest.raises(DiskFull):
+            partition.publish(numbered_batch(known, b"a" * 500))
+        machine.executor.release()
+        await turn()
+
+        assert await partition.publish(numbered_batch(known, b"a" * 500)) == known
+        assert await partition.publish(numbered_batch(known + 1, b"b")) == known + 1
+        assert values(partition) == [*[b"known"] * known, b"a" * 500, b"b"]
+
+    for known in (0, 1, 7):
+        run(scene(known))
+
+
 def test_a_new_producer_whose_first_batch_is_turned_away_must_begin_with_it() -> None:
     async def scene() -> None:
-        partition = SimMachine().partition()
+        partition = await SimMachine().partition()
         partition.refuse(numbered_batch(0, b"a").header)
 
         with pytest.raises(OutOfOrderSequence):
@@ -136,9 +178,32 @@ def test_a_new_producer_whose_first_batch_is_turned_away_must_begin_with_it() ->
     run(scene())
 
 
+def test_a_new_producer_whose_first_batch_met_no_leader_must_begin_with_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def nobody_leads() -> None:
+        raise NotLeader("nobody leads yet")
+
+    async def scene() -> None:
+        partition = await SimMachine().partition()
+        with monkeypatch.context() as patch:
+            patch.setattr(partition.log, "check_serving", nobody_leads)
+            with pytest.raises(NotLeader):
+                partition.publish(numbered_batch(0, b"a"))
+
+        with pytest.raises(OutOfOrderSequence):
+            partition.publish(numbered_batch(1, b"b"))
+        await partition.publish(numbered_batch(0, b"a"))
+        await partition.publish(numbered_batch(1, b"b"))
+
+        assert values(partition) == [b"a", b"b"]
+
+    run(scene())
+
+
 def test_a_producer_that_was_turned_away_may_begin_again_under_a_new_epoch() -> None:
     async def scene() -> None:
-        partition = SimMachine().partition()
+        partition = await SimMachine().partition()
         partition.refuse(numbered_batch(4, b"a").header)
 
         assert await partition.publish(numbered_batch(0, b"a", epoch=1)) == 0
@@ -149,7 +214,7 @@ def test_a_producer_that_was_turned_away_may_begin_again_under_a_new_epoch() -> 
 def test_producers_in_flight_do_not_pile_up_on_a_busy_partition() -> None:
     async def scene() -> None:
         machine = SimMachine()
-        partition = machine.partition()
+        partition = await machine.partition()
         machine.executor.hold()
         last = partition.publish(batch(b"first"))
         for number in range(50):
@@ -170,7 +235,7 @@ def test_producers_in_flight_do_not_pile_up_on_a_busy_partition() -> None:
 def test_records_that_were_deleted_stay_deleted() -> None:
     async def scene() -> None:
         machine = SimMachine()
-        partition = machine.partition()
+        partition = await machine.partition()
         for number in range(5):
             await partition.publish(batch(b"%d" % number))
 
@@ -182,7 +247,7 @@ def test_records_that_were_deleted_stay_deleted() -> None:
             partition.read(2, bytes_max=100)
         machine.disk.kill()
 
-        reopened = machine.partition()
+        reopened = await machine.partition()
         assert reopened.start_offset == 3
         assert values(reopened) == [b"3", b"4"]
 

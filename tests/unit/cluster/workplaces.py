@@ -1,16 +1,21 @@
 """A simulated machine for the tests of this room: its disk, its clock, and threads on a leash."""
 
 import asyncio
+import selectors
 from collections.abc import Awaitable, Callable, Coroutine
 from concurrent.futures import Executor, Future
+from functools import partial
 from pathlib import Path
+from random import Random
 from typing import Any, TypeVar
 
 from penstock.cluster import ClusterMetadata, Machine, Partition, ReplicatedLog, Workplace
 from penstock.cluster.cluster import Cluster
-from penstock.config import NodeOptions
-from penstock.ids import TopicPartition
-from penstock.log import LogSettings, PartitionLog
+from penstock.cluster.replicated_log import ReplicaIdentity
+from penstock.config import Address, NodeOptions
+from penstock.ids import NodeId, TopicPartition
+from penstock.log import LogSettings
+from penstock.raft import Incarnation, Member, Membership, Message, RaftSettings
 from penstock.record import (
     Record,
     RecordBatch,
@@ -26,6 +31,8 @@ T = TypeVar("T")
 DATA = Path("/data")
 DIRECTORY = DATA / "topics" / "orders" / "0"
 PLACE = TopicPartition("orders", 0)
+GROUP = 10_000
+MEMBER = Member(NodeId(1), Incarnation(11))
 # Work runs inside `submit`, so anything that still moves does so within a few turns of the loop.
 _TURNS = 300
 
@@ -77,6 +84,14 @@ class LeashedExecutor(Executor):
             self.run_next()
 
 
+class NoPeers:
+    """The transport of a group of one."""
+
+    def send(self, group: int, message: Message) -> None:
+        """Nobody is there to be sent anything."""
+        raise AssertionError(f"a group of one sends nothing: {message}")
+
+
 class SimMachine:
     """One machine over several lives of its process."""
 
@@ -84,30 +99,68 @@ class SimMachine:
         self.disk = SimDisk(capacity_bytes)
         self.clock = SimClock()
         self.executor = LeashedExecutor()
+        self._random = Random(1)
 
     def workplace(self) -> Workplace:
         """What the logs of the running process share."""
-        return Workplace(asyncio.get_running_loop(), self.executor, self.disk, self.clock)
-
-    def replicated_log(self, machine: Machine, **settings: Any) -> ReplicatedLog:
-        """Open the log of one partition."""
-        log = PartitionLog(self.disk, DIRECTORY, LogSettings(**settings))
-        return ReplicatedLog("orders-0", log, machine, self.workplace())
-
-    def partition(self, **settings: Any) -> Partition:
-        """Open one partition."""
-        return Partition.open(
-            PLACE,
-            DIRECTORY,
-            LogSettings(**settings),
-            producer_expiry_ms=86_400_000,
-            workplace=self.workplace(),
+        return Workplace(
+            asyncio.get_running_loop(),
+            self.executor,
+            self.disk,
+            self.clock,
+            self._random.randrange,
         )
 
-    def cluster(self, **options: Any) -> Cluster:
-        """Open all logs of a node without consumer groups of interest."""
-        node = NodeOptions(data_dir=DATA, group_shards=1, **options)
-        return Cluster(node, self.workplace(), lambda _: ClusterMetadata())
+    def open_log(self, machine: Machine, **settings: Any) -> ReplicatedLog:
+        """Open the log of one partition, which nobody leads yet."""
+        workplace = self.workplace()
+        ReplicatedLog.found(workplace, DIRECTORY, Membership.of([MEMBER]), machine)
+        return ReplicatedLog(
+            ReplicaIdentity(str(PLACE), GROUP, MEMBER),
+            DIRECTORY,
+            LogSettings(**settings),
+            machine,
+            workplace,
+            transport=NoPeers(),
+            raft_settings=RaftSettings(),
+        )
+
+    async def replicated_log(self, machine: Machine, **settings: Any) -> ReplicatedLog:
+        """Open the log of one partition and lead it."""
+        return await led(self.open_log(machine, **settings))
+
+    async def partition(self, **settings: Any) -> Partition:
+        """Open one partition and lead it."""
+        workplace = self.workplace()
+        membership = Membership.of([MEMBER])
+        partition = Partition.open(
+            PLACE,
+            ReplicaIdentity(str(PLACE), GROUP, MEMBER),
+            DIRECTORY,
+            LogSettings(**settings),
+            found=partial(ReplicatedLog.found, workplace, DIRECTORY, membership),
+            producer_expiry_ms=86_400_000,
+            workplace=workplace,
+            transport=NoPeers(),
+            raft_settings=RaftSettings(),
+        )
+        await led(partition.log)
+        return partition
+
+    async def cluster(self, **options: Any) -> Cluster:
+        """Start a node that is a cluster of its own, without consumer groups of interest."""
+        node = NodeOptions(data_dir=DATA, group_shards=1, peer_port=0, **options)
+        cluster = Cluster(node, self.workplace(), lambda _: ClusterMetadata())
+        await cluster.start("127.0.0.1")
+        await cluster.register(kafka=Address("127.0.0.1", 9092), http_port=8080)
+        return cluster
+
+
+async def led(log: ReplicatedLog) -> ReplicatedLog:
+    """Elect the replica of a group of one; it serves unless it fails."""
+    log.campaign()
+    await turn(until=lambda: log.is_serving or log.failure is not None)
+    return log
 
 
 def batch(*values: bytes | None, key: bytes | None = None, timestamp: int = 0) -> RecordBatch:
@@ -147,9 +200,33 @@ def records(partition: Partition) -> list[Record]:
     return found
 
 
+class _ImpatientSelector(selectors.DefaultSelector):
+    """Does not wait; it counts the seconds that it was asked to wait for."""
+
+    waited_s = 0.0
+
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        """Return what is ready now."""
+        self.waited_s += timeout or 0.0
+        return super().select(None if timeout is None else 0)
+
+
+class HastyLoop(asyncio.SelectorEventLoop):
+    """An event loop whose time jumps to the next timer when nothing else is left to do."""
+
+    def __init__(self) -> None:
+        self._impatient = _ImpatientSelector()
+        super().__init__(self._impatient)
+
+    def time(self) -> float:
+        """Seconds that never go back."""
+        return super().time() + self._impatient.waited_s
+
+
 def run(test: Coroutine[Any, Any, T]) -> T:
     """Run a test on an event loop of its own."""
-    return asyncio.run(test)
+    with asyncio.Runner(loop_factory=HastyLoop) as runner:
+        return runner.run(test)
 
 
 async def settle(awaitable: Awaitable[T]) -> asyncio.Future[T]:

@@ -35,7 +35,7 @@ def test_the_newest_checkpoint_is_found_again() -> None:
         write(file, rows)
         assert CheckpointFile(disk, PLACE).newest == file.newest
 
-    assert file.newest == Checkpoint(3, 4, 3, 300, 30)
+    assert file.newest == Checkpoint(4, 3, 300, 30)
 
 
 def test_damage_in_the_newest_slot_uncovers_the_one_before() -> None:

@@ -42,7 +42,7 @@ def put(log: PartitionLog, key: bytes | None, value: bytes | None) -> None:
 
 
 def plan(log: PartitionLog, now_ms: int = 100) -> Compaction:
-    found = plan_compaction(log.segments, log.settings, now_ms)
+    found = plan_compaction(log.segments, log.settings, now_ms, end_index=log.next_index)
     assert found is not None
     return found
 
@@ -218,14 +218,14 @@ def test_readers_of_the_old_file_keep_reading_the_old_bytes() -> None:
 
 def test_nothing_is_planned_when_nothing_is_dirty_or_ripe() -> None:
     disk, log = compacted_log()
-    assert plan_compaction(log.segments, SETTINGS, 100) is None
+    assert plan_compaction(log.segments, SETTINGS, 100, end_index=log.next_index) is None
     history(log)
 
     lagging = replace(SETTINGS, compaction_lag_ms=200)
-    assert plan_compaction(log.segments, lagging, now_ms=199) is None
-    assert plan_compaction(log.segments, lagging, now_ms=200) is not None
+    assert plan_compaction(log.segments, lagging, now_ms=199, end_index=log.next_index) is None
+    assert plan_compaction(log.segments, lagging, now_ms=200, end_index=log.next_index) is not None
     compact(disk, log)
-    assert plan_compaction(log.segments, SETTINGS, 100) is None
+    assert plan_compaction(log.segments, SETTINGS, 100, end_index=log.next_index) is None
 
 
 def test_a_pass_waits_until_enough_is_dirty() -> None:
@@ -240,7 +240,7 @@ def test_a_pass_waits_until_enough_is_dirty() -> None:
 
     def is_planned(ratio: float) -> bool:
         wanted = replace(SETTINGS, dirty_ratio_min=ratio)
-        return plan_compaction(log.segments, wanted, 100) is not None
+        return plan_compaction(log.segments, wanted, 100, end_index=log.next_index) is not None
 
     assert is_planned(dirty / total - 0.01)
     assert not is_planned(dirty / total + 0.01)
@@ -253,7 +253,7 @@ def test_a_pass_ends_when_its_table_of_keys_is_full(monkeypatch: pytest.MonkeyPa
         put(log, b"k%d" % (number % 4), b"%d" % number)
 
     for _ in range(8):
-        if plan_compaction(log.segments, SETTINGS, 100) is None:
+        if plan_compaction(log.segments, SETTINGS, 100, end_index=log.next_index) is None:
             break
         compact(disk, log)
 
@@ -276,7 +276,7 @@ def test_a_reader_of_the_whole_log_learns_the_same_table_before_and_after(
         for key, value in entries:
             put(log, key, value)
         before = pairs(log)
-        if plan_compaction(log.segments, SETTINGS, now_ms) is None:
+        if plan_compaction(log.segments, SETTINGS, now_ms, end_index=log.next_index) is None:
             continue
         compact(disk, log, now_ms)
         after = pairs(log)

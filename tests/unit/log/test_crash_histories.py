@@ -101,7 +101,9 @@ class Owner:
     def compact(self) -> None:
         if not self.settings.compacts:
             return
-        compaction = plan_compaction(self.log.segments, self.settings, self.now_ms)
+        compaction = plan_compaction(
+            self.log.segments, self.settings, self.now_ms, end_index=self.log.next_index
+        )
         if compaction is not None:
             self.committed_end = max(self.committed_end, compaction.segments[-1].next_index)
             for old, cleaned in compaction.run(self.disk):

@@ -162,7 +162,7 @@ def scenes(draw: st.DrawFn) -> Scene:
 
 
 def compact(log: PartitionLog) -> None:
-    compaction = plan_compaction(log.segments, log.settings, now_ms=1_000)
+    compaction = plan_compaction(log.segments, log.settings, now_ms=1_000, end_index=log.next_index)
     if compaction is not None:
         for old, cleaned in compaction.run(log._disk):
             log.segments[log.segments.index(old)] = cleaned
@@ -394,7 +394,10 @@ def test_forgotten_segments_are_gone_from_the_log_and_after_removal_from_the_dis
     [
         lambda log: log.expired(now_ms=10**9, deletable_index=99),
         lambda log: log.below(10**9, deletable_index=99),
-        lambda log: plan_compaction(log.segments, log.settings, now_ms=10**9) or [],
+        lambda log: (
+            plan_compaction(log.segments, log.settings, now_ms=10**9, end_index=log.next_index)
+            or []
+        ),
     ],
 )
 def test_the_last_segment_on_disk_is_left_alone_until_the_next_one_is_there(

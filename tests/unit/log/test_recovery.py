@@ -5,7 +5,7 @@ from random import Random
 
 import pytest
 
-from penstock.errors import Corruption
+from penstock.errors import Corruption, StorageFailed
 from penstock.ids import Term
 from penstock.log import LogSettings, PartitionLog, scrub_segment
 from penstock.testing import MachineStopped, SimDisk
@@ -263,6 +263,23 @@ def test_what_a_killed_process_wrote_is_durable_after_the_next_start() -> None:
     open_log(disk)
 
     _after_power_cut(disk, lambda found: values(found) == [b"a", b"b"])
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_what_a_failed_sync_left_in_the_page_cache_is_durable_after_the_next_start(
+    seed: int,
+) -> None:
+    disk, log = new_log()
+    append(log, b"one")
+    disk.fail_sync()
+    with pytest.raises(StorageFailed):
+        append(log, b"two")
+    disk.kill()
+    found = contents(open_log(disk))
+
+    disk.crash(Random(seed))
+
+    assert contents(open_log(disk)) == found
 
 
 def test_a_cut_that_a_killed_process_began_is_finished_without_renumbering() -> None:

@@ -184,6 +184,18 @@ def test_a_new_member_catches_up_as_a_learner_before_it_votes_4_2_1() -> None:
     assert group[4].membership == voters(1, 2, 3, 4)
 
 
+def test_a_learner_becomes_a_voter_only_when_it_knows_that_it_is_a_member() -> None:
+    group = led(1, 2, 3)
+    grow(group, member(4))
+    group.cut = {4}
+    group[1].propose_membership(voters(1, 2, 3).with_learner(member(4)))
+    group.settle()
+    group.beat(1)
+
+    with pytest.raises(Conflict, match="has not stored its own admission"):
+        group[1].propose_membership(voters(1, 2, 3, 4))
+
+
 def test_learners_are_not_counted_4_2_1() -> None:
     group = led(1, 2, 3)
     grow(group, member(4))

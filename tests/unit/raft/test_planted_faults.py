@@ -9,7 +9,16 @@ from collections.abc import Sequence
 import pytest
 
 from penstock.ids import EntryIndex, NodeId
-from penstock.raft import Append, Entry, Incarnation, Message, RaftNode, ReadState, VoteRequest
+from penstock.raft import (
+    Append,
+    Entry,
+    Incarnation,
+    Member,
+    Message,
+    RaftNode,
+    ReadState,
+    VoteRequest,
+)
 from penstock.raft.progress import Progress
 
 from .test_random_group import Storm
@@ -80,6 +89,9 @@ class AnswersReadsBelowCommit(RaftNode):
 
 class ChangesMembersTooSoon(RaftNode):
     def _may_change_membership(self) -> bool:
+        return True
+
+    def _has_been_admitted(self, learner: Member) -> bool:
         return True
 
 

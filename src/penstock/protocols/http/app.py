@@ -1,6 +1,5 @@
 """The application behind the HTTP port: endpoints, and the table of errors."""
 
-import msgspec
 from prometheus_client.exposition import choose_encoder
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -11,8 +10,10 @@ from starlette.routing import Route
 from penstock import __version__
 from penstock.errors import Conflict, InvalidRequest, NotFound, PenstockError, Unavailable
 from penstock.protocols.http.answers import Check, Failure, FailureAnswer, Health, Readiness
+from penstock.protocols.http.cluster import cluster_endpoints
 from penstock.protocols.http.documentation import render_page
-from penstock.protocols.http.endpoints import JSON, Answer, Endpoint
+from penstock.protocols.http.endpoints import Answer, Endpoint
+from penstock.protocols.http.exchange import json_response
 from penstock.protocols.http.openapi import describe
 from penstock.protocols.http.view import NodeView
 
@@ -32,11 +33,11 @@ PAGE_POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 
 def create_app(view: NodeView) -> Starlette:
     """Build the application; it asks `view` anew for every answer."""
-    endpoints = _endpoints(view)
+    endpoints = [*_endpoints(view), *cluster_endpoints(view)]
     document = describe(endpoints, version=__version__)
 
     async def openapi(_request: Request) -> Response:
-        return _json(document)
+        return json_response(document)
 
     async def docs(_request: Request) -> Response:
         headers = {"Content-Security-Policy": PAGE_POLICY}
@@ -56,7 +57,7 @@ def create_app(view: NodeView) -> Starlette:
 def _endpoints(view: NodeView) -> list[Endpoint]:
     async def health(_request: Request) -> Response:
         uptime_s = round(view.uptime_s(), 3)
-        return _json(Health(version=__version__, node_id=view.node_id, uptime_s=uptime_s))
+        return json_response(Health(version=__version__, node_id=view.node_id, uptime_s=uptime_s))
 
     async def ready(_request: Request) -> Response:
         checks = [
@@ -64,7 +65,9 @@ def _endpoints(view: NodeView) -> list[Endpoint]:
             for check in view.checks()
         ]
         is_ready = all(check.passed for check in checks)
-        return _json(Readiness(ready=is_ready, checks=checks), status=200 if is_ready else 503)
+        return json_response(
+            Readiness(ready=is_ready, checks=checks), status=200 if is_ready else 503
+        )
 
     async def metrics(request: Request) -> Response:
         encode, content_type = choose_encoder(request.headers.get("accept", ""))
@@ -102,12 +105,8 @@ def _endpoints(view: NodeView) -> list[Endpoint]:
     ]
 
 
-def _json(body: object, *, status: int = 200, headers: dict[str, str] | None = None) -> Response:
-    return Response(msgspec.json.encode(body), status, headers, media_type=JSON)
-
-
 def _failure(failure: Failure, *, status: int, headers: dict[str, str] | None = None) -> Response:
-    return _json(FailureAnswer(error=failure), status=status, headers=headers)
+    return json_response(FailureAnswer(error=failure), status=status, headers=headers)
 
 
 async def _on_penstock_error(_request: Request, error: Exception) -> Response:
@@ -127,6 +126,8 @@ async def _on_http_exception(request: Request, error: Exception) -> Response:
         case 405:
             allowed = (error.headers or {}).get("Allow", "")
             kind, message = "MethodNotAllowed", f"{path} does not answer {method}, only {allowed}."
+        case 403:
+            kind, message = "Forbidden", str(error.detail)
         case _:
             kind, message = "InvalidRequest", str(error.detail)
     failure = Failure(type=kind, message=message, retryable=False)

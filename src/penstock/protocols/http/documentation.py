@@ -3,6 +3,7 @@
 The page is plain HTML with its style inside. It loads nothing and runs no script.
 """
 
+import json
 from html import escape
 from typing import Any
 
@@ -81,9 +82,39 @@ def _operation(path: str, method: str, operation: dict[str, Any]) -> str:
         f'<h3><span class="method">{method.upper()}</span><code>{escape(path)}</code></h3>'
         f"<p><strong>{_prose(operation['summary'])}</strong></p>"
         f"<p>{_prose(operation['description'])}</p>"
-        f"<pre>curl http://localhost:8080{escape(path)}</pre>"
+        f"<pre>{escape(_curl(path, method, operation))}</pre>"
+        f"{_parameters(operation.get('parameters', []))}{_body(operation)}"
         f"<table><tr><th>Status</th><th>Meaning</th><th>Body</th></tr>{rows}</table></article>"
     )
+
+
+def _curl(path: str, method: str, operation: dict[str, Any]) -> str:
+    words = ["curl"]
+    if method != "get":
+        words.append(f"-X {method.upper()}")
+    bodies = operation.get("requestBody", {}).get("content", {}).values()
+    words += [f"-d '{json.dumps(body['example'])}'" for body in bodies]
+    return " ".join([*words, f"http://localhost:8080{path}"])
+
+
+def _parameters(parameters: list[dict[str, Any]]) -> str:
+    if not parameters:
+        return ""
+    rows = "".join(
+        f"<tr><td><code>{escape(each['name'])}</code></td><td>{_type(each['schema'])}"
+        f"{'' if each['required'] else ' <span class=soft>optional</span>'}</td>"
+        f"<td>{_prose(each['description'])}</td></tr>"
+        for each in parameters
+    )
+    return f"<table><tr><th>Parameter</th><th>Type</th><th>Meaning</th></tr>{rows}</table>"
+
+
+def _body(operation: dict[str, Any]) -> str:
+    body = operation.get("requestBody")
+    if body is None:
+        return ""
+    optional = "" if body["required"] else ' <span class="soft">optional</span>'
+    return f"<p>Body: {_content(body)}{optional}</p>"
 
 
 def _content(answer: dict[str, Any]) -> str:
@@ -115,6 +146,8 @@ def _type(schema: dict[str, Any]) -> str:
         return f'<a href="#type-{name}"><code>{name}</code></a>'
     if schema.get("type") == "array":
         return f"list of {_type(schema['items'])}"
+    if "anyOf" in schema:
+        return " or ".join(_type(each) for each in schema["anyOf"])
     if "enum" in schema:
         return " or ".join(f"<code>{escape(repr(value))}</code>" for value in schema["enum"])
     return f"<code>{escape(str(schema.get('type', 'any')))}</code>"

@@ -2,6 +2,7 @@
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from typing import Literal
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -19,8 +20,21 @@ class Answer:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Parameter:
+    """A part of the path or of the query that the caller fills in."""
+
+    name: str
+    meaning: str
+    type: Literal["string", "integer"]
+    place: Literal["path", "query"] = "path"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Endpoint:
-    """One method of one path."""
+    """One method of one path; `body` is the type of the JSON that a request carries.
+
+    A body whose fields all have defaults may be left out.
+    """
 
     path: str
     name: str
@@ -29,3 +43,7 @@ class Endpoint:
     answers: dict[int, Answer]
     call: Callable[[Request], Awaitable[Response]]
     method: str = "GET"
+    parameters: tuple[Parameter, ...] = ()
+    body: type | None = None
+    example: str = ""
+    """A body as a caller might write it."""

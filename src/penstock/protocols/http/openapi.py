@@ -1,4 +1,4 @@
-"""The OpenAPI 3.1 document of the HTTP door, generated from the types of its answers."""
+"""The OpenAPI 3.1 document of the HTTP door, generated from the types of its bodies."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 
 from penstock.protocols.http.answers import FailureAnswer
-from penstock.protocols.http.endpoints import JSON, Answer, Endpoint
+from penstock.protocols.http.endpoints import JSON, Answer, Endpoint, Parameter
 
 SCHEMA_PATH = "#/components/schemas/{name}"
 
@@ -25,8 +25,9 @@ def describe(endpoints: Sequence[Endpoint], *, version: str) -> dict[str, Any]:
         "info": {
             "title": "Penstock",
             "version": version,
-            "description": "Health, readiness and metrics of one node. Errors are JSON:"
-            " a fixed type for programs, a sentence for people, and whether to try again.",
+            "description": "Health, readiness and metrics of one node, and the operation of its"
+            " cluster, which any node carries out. Errors are JSON: a fixed type for programs,"
+            " a sentence for people, and whether to try again.",
             "license": {"name": "MIT", "identifier": "MIT"},
         },
         "paths": paths,
@@ -41,6 +42,7 @@ def _bodies(endpoints: Iterable[Endpoint]) -> Iterable[type]:
         for answer in endpoint.answers.values()
         if answer.body is not None
     ]
+    bodies += [endpoint.body for endpoint in endpoints if endpoint.body is not None]
     return dict.fromkeys([*bodies, FailureAnswer])
 
 
@@ -49,12 +51,34 @@ def _operation(endpoint: Endpoint, references: dict[type, dict[str, Any]]) -> di
         str(status): _response(answer, references) for status, answer in endpoint.answers.items()
     }
     failure = Answer(meaning="The request failed.", body=FailureAnswer)
-    return {
+    operation: dict[str, Any] = {
         "operationId": endpoint.name,
         "summary": endpoint.summary,
         "description": endpoint.description,
-        "responses": {**responses, "default": _response(failure, references)},
     }
+    if endpoint.parameters:
+        operation["parameters"] = [_parameter(each) for each in endpoint.parameters]
+    if endpoint.body is not None:
+        operation["requestBody"] = _request_body(endpoint, references[endpoint.body])
+    operation["responses"] = {**responses, "default": _response(failure, references)}
+    return operation
+
+
+def _parameter(parameter: Parameter) -> dict[str, Any]:
+    return {
+        "name": parameter.name,
+        "in": parameter.place,
+        "description": parameter.meaning,
+        "required": parameter.place == "path",
+        "schema": {"type": parameter.type},
+    }
+
+
+def _request_body(endpoint: Endpoint, schema: dict[str, Any]) -> dict[str, Any]:
+    assert endpoint.body is not None
+    fields = msgspec.structs.fields(endpoint.body)
+    content = {"schema": schema, "example": msgspec.json.decode(endpoint.example)}
+    return {"required": any(field.required for field in fields), "content": {JSON: content}}
 
 
 def _response(answer: Answer, references: dict[type, dict[str, Any]]) -> dict[str, Any]:

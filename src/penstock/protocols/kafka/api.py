@@ -18,16 +18,6 @@ from penstock.protocols.kafka.outbox import Part
 
 
 @dataclass(frozen=True, slots=True)
-class Listener:
-    """Where clients reach this node, as Metadata tells them."""
-
-    node_id: int
-    host: str
-    port: int
-    cluster_id: str
-
-
-@dataclass(frozen=True, slots=True)
 class Client:
     """Who sent a request."""
 
@@ -40,7 +30,6 @@ class Context:
     """What a handler may use."""
 
     broker: Broker
-    listener: Listener
     client: Client
 
 

@@ -42,7 +42,7 @@ _SKIPPED_ASSIGNMENT_FROM = 9
 _SEVERAL_LEAVERS_FROM = 3
 
 
-def classic_group_apis() -> list[Api]:
+def apis() -> list[Api]:
     """Return the four APIs."""
     return [
         # What a member must do first depends on the version, so the request is not just upgraded.

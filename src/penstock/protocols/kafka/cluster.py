@@ -21,7 +21,7 @@ from penstock.protocols.kafka.errors import error_code
 _PRODUCER_EPOCH_MAX = 2**15 - 2
 
 
-def cluster_apis() -> list[Api]:
+def apis() -> list[Api]:
     """Return the APIs."""
     return [
         plain_api(22, "InitProducerId", range(5), _init_producer_id),
@@ -34,16 +34,17 @@ async def _describe_cluster(
     request: cluster_in.DescribeClusterRequest, context: Context
 ) -> cluster_out.DescribeClusterResponse:
     del request
-    listener = context.listener
+    metadata = context.broker.metadata
     return cluster_out.DescribeClusterResponse(
         throttle_time=NO_THROTTLE,
         error_code=ErrorCode.none,
-        cluster_id=listener.cluster_id,
-        controller_id=BrokerId(listener.node_id),
-        brokers=(
+        cluster_id=str(metadata.cluster_id),
+        controller_id=BrokerId(context.broker.controller),
+        brokers=tuple(
             cluster_out.DescribeClusterBroker(
-                broker_id=BrokerId(listener.node_id), host=listener.host, port=i32(listener.port)
-            ),
+                broker_id=BrokerId(node.node_id), host=node.kafka_host, port=i32(node.kafka_port)
+            )
+            for node in metadata.nodes.values()
         ),
     )
 

@@ -45,7 +45,7 @@ _TYPES = {
 }
 
 
-def config_apis() -> list[Api]:
+def apis() -> list[Api]:
     """Return the three APIs."""
     return [
         plain_api(32, "DescribeConfigs", range(1, 5), _describe_configs),

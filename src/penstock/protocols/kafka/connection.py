@@ -10,7 +10,7 @@ import socket
 from collections import deque
 from typing import TYPE_CHECKING, Any, cast
 
-from penstock.errors import PenstockError
+from penstock.errors import PenstockError, Unavailable
 from penstock.protocols.kafka.api import Api, Client, Context, Request
 from penstock.protocols.kafka.codec import API_VERSIONS_KEY, read_request_header
 from penstock.protocols.kafka.frames import FrameReader
@@ -100,7 +100,7 @@ class Connection(asyncio.BufferedProtocol):
         if api is None:
             raise _unknown_api(header.api_key)
         client = Client(header.client_id or "", self._peer)
-        context = Context(self._server.broker, self._server.listener, client)
+        context = Context(self._server.broker, client)
         request = Request(header, frame, context)
         is_known = api.version_min <= header.version <= api.version_max
         # ApiVersions itself answers a version that it does not know.
@@ -151,7 +151,9 @@ class Connection(asyncio.BufferedProtocol):
         if task.cancelled():
             return
         error = task.exception()
-        if error is not None:
+        if isinstance(error, Unavailable):
+            self._end(f"{api.name} cannot be answered: {error}")
+        elif error is not None:
             logger.error(
                 "request failed",
                 exc_info=error,

@@ -28,7 +28,7 @@ _CONSUMER_MEMBER = 1
 _NO_INTERVAL = i32Timedelta.parse(dt.timedelta(0))
 
 
-def consumer_group_apis() -> list[Api]:
+def apis() -> list[Api]:
     """Return the two APIs."""
     return [
         plain_api(68, "ConsumerGroupHeartbeat", range(2), _heartbeat),

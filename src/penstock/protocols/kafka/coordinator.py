@@ -9,50 +9,60 @@ from kio.schema.find_coordinator.v6 import response as wire_out
 from kio.schema.types import BrokerId
 from kio.static.primitive import i32
 
-from penstock.protocols.kafka.api import Api, Context, Listener, plain_api
+from penstock.errors import PenstockError
+from penstock.protocols.kafka.api import Api, Context, plain_api
 from penstock.protocols.kafka.codec import NO_THROTTLE
+from penstock.protocols.kafka.errors import error_code
 
 _GROUP = 0
 _TRANSACTION = 1
 _SEVERAL_KEYS_FROM = 4
 
 
-def find_coordinator_api() -> Api:
+def apis() -> list[Api]:
     """Return the API. Up to version 3 it carries one key, later versions carry several."""
-    return plain_api(
-        10,
-        "FindCoordinator",
-        range(7),
-        _find_coordinator,
-        upgrade=_upgrade,
-        downgrade=_downgrade,
-    )
+    return [
+        plain_api(
+            10,
+            "FindCoordinator",
+            range(7),
+            _find_coordinator,
+            upgrade=_upgrade,
+            downgrade=_downgrade,
+        )
+    ]
 
 
 async def _find_coordinator(
     request: wire_in.FindCoordinatorRequest, context: Context
 ) -> wire_out.FindCoordinatorResponse:
-    find = _here if request.key_type == _GROUP else _nowhere
     return wire_out.FindCoordinatorResponse(
         throttle_time=NO_THROTTLE,
         coordinators=tuple(
-            find(key, int(request.key_type), context.listener) for key in request.coordinator_keys
+            _group_coordinator(key, context)
+            if request.key_type == _GROUP
+            else _no_coordinator(key, int(request.key_type))
+            for key in request.coordinator_keys
         ),
     )
 
 
-def _here(key: str, _key_type: int, listener: Listener) -> wire_out.Coordinator:
+def _group_coordinator(key: str, context: Context) -> wire_out.Coordinator:
+    try:
+        node = context.broker.coordinator_of(key)
+    except PenstockError as error:
+        return _nowhere(key, error_code(error), str(error))
     return wire_out.Coordinator(
         key=key,
-        node_id=BrokerId(listener.node_id),
-        host=listener.host,
-        port=i32(listener.port),
+        node_id=BrokerId(node.node_id),
+        host=node.kafka_host,
+        port=i32(node.kafka_port),
         error_code=ErrorCode.none,
         error_message=None,
     )
 
 
-def _nowhere(key: str, key_type: int, _listener: Listener) -> wire_out.Coordinator:
+def _no_coordinator(key: str, key_type: int) -> wire_out.Coordinator:
     if key_type == _TRANSACTION:
         # Most codes make clients ask for ever; this one ends the transactional producer at once.
         code = ErrorCode.transactional_id_authorization_failed
@@ -60,6 +70,10 @@ def _nowhere(key: str, key_type: int, _listener: Listener) -> wire_out.Coordinat
     else:
         code = ErrorCode.invalid_request
         message = f"coordinators are found for groups (key type {_GROUP}), not for type {key_type}"
+    return _nowhere(key, code, message)
+
+
+def _nowhere(key: str, code: ErrorCode, message: str) -> wire_out.Coordinator:
     return wire_out.Coordinator(
         key=key,
         node_id=BrokerId(-1),

@@ -59,7 +59,7 @@ ERROR_CODES: dict[type[PenstockError], ErrorCode] = {
     errors.NotLeader: ErrorCode.not_leader_or_follower,
     errors.NotEnoughReplicas: ErrorCode.not_enough_replicas,
     errors.TimedOut: ErrorCode.request_timed_out,
-    errors.CoordinatorLoading: ErrorCode.coordinator_load_in_progress,
+    errors.CoordinatorLoading: ErrorCode.coordinator_not_available,
     errors.NotCoordinator: ErrorCode.not_coordinator,
     errors.ShuttingDown: ErrorCode.coordinator_not_available,
 }

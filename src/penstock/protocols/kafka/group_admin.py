@@ -26,7 +26,7 @@ _NOT_ASKED_FOR = -(2**31)
 _ALL_OPERATIONS = 1 << 3 | 1 << 6 | 1 << 8
 
 
-def group_admin_apis() -> list[Api]:
+def apis() -> list[Api]:
     """Return the three APIs."""
     return [
         plain_api(

@@ -36,7 +36,7 @@ _IDS_FROM = 10
 Names = dict[uuid.UUID, TopicName]
 
 
-def group_offset_apis() -> list[Api]:
+def apis() -> list[Api]:
     """Return OffsetCommit, OffsetFetch and OffsetDelete in all their versions."""
     by_id = {
         8: plain_api(8, "OffsetCommit", range(_IDS_FROM, 11), _commit_offsets),

@@ -21,14 +21,12 @@ _NEWEST = -3
 _EARLIEST_LOCAL = -4
 
 
-def list_offsets_api() -> Api:
-    """Return ListOffsets."""
-    return plain_api(2, "ListOffsets", range(1, 9), _list_offsets)
-
-
-def offset_for_leader_epoch_api() -> Api:
-    """Return OffsetForLeaderEpoch."""
-    return plain_api(23, "OffsetForLeaderEpoch", range(2, 5), _offsets_for_epochs)
+def apis() -> list[Api]:
+    """Return both APIs."""
+    return [
+        plain_api(2, "ListOffsets", range(1, 9), _list_offsets),
+        plain_api(23, "OffsetForLeaderEpoch", range(2, 5), _offsets_for_epochs),
+    ]
 
 
 async def _list_offsets(

@@ -15,7 +15,13 @@ from kio.schema.types import BrokerId, TopicName
 from kio.static.primitive import i32
 
 from penstock.broker import NewTopic, Topic
-from penstock.errors import PenstockError, TopicExists, TopicIdMismatch, TopicNotFound
+from penstock.errors import (
+    PenstockError,
+    TopicExists,
+    TopicIdMismatch,
+    TopicNotFound,
+    Unavailable,
+)
 from penstock.ids import TopicPartition
 from penstock.protocols.kafka.api import Api, Context, Reply, Request
 from penstock.protocols.kafka.codec import (
@@ -56,18 +62,30 @@ class _Answers:
         context = request.context
         if message.topics and message.allow_auto_topic_creation:
             await _create_missing(message, context)
-        metadata = context.broker.metadata
-        if self._metadata_version != metadata.version or len(self._bodies) > _CACHED_MAX:
+        version = context.broker.metadata_version
+        if self._metadata_version != version or len(self._bodies) > _CACHED_MAX:
             self._bodies.clear()
-            self._metadata_version = metadata.version
+            self._metadata_version = version
         wanted = _wanted(message)
         body = self._bodies.get((request.header.version, wanted))
         if body is None:
             response = _response(message, context)
             body = encode_body(KEY, request.header.version, response)
-            if not any(topic.error_code for topic in response.topics):
+            if _is_settled(response):
                 self._bodies[request.header.version, wanted] = body
+            elif context.broker.is_cut_off:
+                # Clients like to ask again where they asked before. With the connection gone they
+                # ask another node, which may know the leader.
+                raise Unavailable("this node has no contact to a majority")
         reply([frame_bytes(request.header, body)])
+
+
+def _is_settled(response: wire.MetadataResponse) -> bool:
+    """Only an answer without errors is worth keeping: the others are asked for again soon."""
+    return not any(
+        topic.error_code or any(partition.error_code for partition in topic.partitions)
+        for topic in response.topics
+    )
 
 
 def _upgrade(message: Any, version: int) -> wire_in.MetadataRequest:
@@ -101,21 +119,21 @@ async def _create_missing(message: wire_in.MetadataRequest, context: Context) ->
 
 
 def _response(message: wire_in.MetadataRequest, context: Context) -> wire.MetadataResponse:
-    listener = context.listener
-    topics = context.broker.metadata.topics
+    metadata = context.broker.metadata
     if message.topics is None:
-        found = tuple(_topic(topic, context) for topic in topics.values())
+        found = tuple(_topic(topic, context) for topic in metadata.topics.values())
     else:
         found = tuple(_named_topic(topic, context) for topic in message.topics)
     return wire.MetadataResponse(
         throttle_time=NO_THROTTLE,
-        brokers=(
+        brokers=tuple(
             wire.MetadataResponseBroker(
-                node_id=BrokerId(listener.node_id), host=listener.host, port=i32(listener.port)
-            ),
+                node_id=BrokerId(node.node_id), host=node.kafka_host, port=i32(node.kafka_port)
+            )
+            for node in metadata.nodes.values()
         ),
-        cluster_id=listener.cluster_id,
-        controller_id=BrokerId(listener.node_id),
+        cluster_id=str(metadata.cluster_id) if metadata.cluster_id else None,
+        controller_id=BrokerId(context.broker.controller),
         topics=found,
         error_code=ErrorCode.none,
     )
@@ -158,18 +176,14 @@ def _topic(topic: Topic, context: Context) -> wire.MetadataResponseTopic:
 
 
 def _partition(place: TopicPartition, context: Context) -> wire.MetadataResponsePartition:
-    node_id = BrokerId(context.listener.node_id)
-    try:
-        epoch = int(context.broker.partition(place).leader_epoch)
-        code = ErrorCode.none
-    except PenstockError:
-        epoch, code = -1, ErrorCode.leader_not_available
+    leader, term = context.broker.leader_of(place)
+    nodes = tuple(BrokerId(node) for node in context.broker.replicas_of(place))
     return wire.MetadataResponsePartition(
-        error_code=code,
+        error_code=ErrorCode.none if leader >= 0 else ErrorCode.leader_not_available,
         partition_index=i32(place.partition),
-        leader_id=node_id if code is ErrorCode.none else BrokerId(-1),
-        leader_epoch=i32(epoch),
-        replica_nodes=(node_id,),
-        isr_nodes=(node_id,),
-        offline_replicas=(),
+        leader_id=BrokerId(leader),
+        leader_epoch=i32(term),
+        replica_nodes=nodes,
+        isr_nodes=tuple(node for node in nodes if context.broker.is_reachable(node)),
+        offline_replicas=tuple(node for node in nodes if not context.broker.is_reachable(node)),
     )

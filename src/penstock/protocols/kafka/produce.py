@@ -4,8 +4,8 @@ Requests and answers are read and written by hand, because the batches must not 
 view of the frame that it came in, from the socket to the disk. Versions 3 to 8 use plain lengths;
 versions 9 to 12 use varint lengths and tagged fields.
 
-acks=0 is not answered. acks=1 and acks=all are both answered once the batch is committed, which for
-one replica means synced; a node never claims more than it has.
+acks=0 is not answered, acks=1 when the leader has the batch on disk, acks=all when it is committed:
+on disk on a majority of the replicas.
 """
 
 import asyncio
@@ -105,7 +105,9 @@ class _ProduceCall:
         try:
             if self._decoded.acks not in (-1, 0, 1):
                 raise InvalidRequest(f"acks is {self._decoded.acks}, not -1, 0 or 1")
-            publication = self._broker.publisher.publish(data.place, data.records)
+            publication = self._broker.publisher.publish(
+                data.place, data.records, waits_for_commit=self._decoded.acks == -1
+            )
         except PenstockError as error:
             self._settle(number, _failure(data.place, error))
             return

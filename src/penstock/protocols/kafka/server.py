@@ -3,10 +3,9 @@
 import asyncio
 import logging
 from collections.abc import Mapping
-from dataclasses import replace
 
 from penstock.broker import Broker
-from penstock.protocols.kafka.api import Api, Listener
+from penstock.protocols.kafka.api import Api
 from penstock.protocols.kafka.apis import all_apis
 from penstock.protocols.kafka.connection import Connection
 
@@ -20,29 +19,25 @@ _DRAIN_POLL_S = 0.02
 class KafkaServer:
     """The open connections and what they share."""
 
-    def __init__(self, broker: Broker, *, advertised_host: str) -> None:
+    def __init__(self, broker: Broker) -> None:
         options = broker.options
         self.broker = broker
         self.statistics = broker.statistics
         self.scratch = bytearray(_SCRATCH_BYTES)
         self.frame_bytes_max = options.frame_bytes_max
         self.requests_in_flight_max = options.requests_in_flight_max
-        self.listener = Listener(
-            options.node_id, advertised_host, options.kafka_port, str(broker.metadata.cluster_id)
-        )
         self.apis: Mapping[int, Api] = all_apis()
         self.is_draining = False
         self._connections: set[Connection] = set()
         self._server: asyncio.Server | None = None
 
-    async def start(self, *, host: str, port: int, advertised_port: int | None) -> int:
+    async def start(self, host: str, port: int) -> int:
         """Listen; return the port, which matters when any free one was asked for."""
         loop = asyncio.get_running_loop()
         self._server = await loop.create_server(
             lambda: Connection(self), host, port, backlog=_BACKLOG, reuse_address=True
         )
         bound: int = self._server.sockets[0].getsockname()[1]
-        self.listener = replace(self.listener, port=advertised_port or bound)
         return bound
 
     def admit(self, connection: Connection) -> bool:

@@ -24,7 +24,7 @@ from penstock.protocols.kafka.configs import creation_configs
 from penstock.protocols.kafka.errors import error_code
 
 
-def topic_apis() -> list[Api]:
+def apis() -> list[Api]:
     """Return the APIs that create and delete."""
     return [
         plain_api(19, "CreateTopics", range(2, 8), _create_topics),

@@ -1,0 +1,244 @@
+"""What operators do to a running cluster: look, move, drain, remove, hand over, balance."""
+
+from collections import Counter
+from dataclasses import dataclass
+
+from penstock.cluster import (
+    METADATA_GROUP,
+    ChangeReplicas,
+    Cluster,
+    ClusterMetadata,
+    DrainNode,
+    Node,
+    PartitionStatus,
+    RemoveNode,
+    Replicas,
+)
+from penstock.errors import Conflict, InvalidReplication, InvalidRequest, NotFound, Unavailable
+from penstock.ids import TopicPartition
+
+# A partition with more than this many times the mean traffic is hot.
+HOT_FACTOR = 3.0
+
+
+@dataclass(frozen=True, slots=True)
+class NodeStatus:
+    """One node as the one that was asked sees it."""
+
+    node: Node
+    is_reachable: bool
+    is_draining: bool
+    leads: int
+    replicas: int
+    logs: int
+    """All logs that have a replica there, those of consumer groups included; 0 when drained."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterStatus:
+    """The whole cluster at a glance."""
+
+    cluster_id: str
+    asked_node: int
+    metadata_leader: int
+    """-1 while there is none."""
+    nodes: list[NodeStatus]
+    topics: int
+    partitions: int
+    without_leader: list[str]
+    behind: list[str]
+    changing: list[str]
+    hot: list[str]
+
+
+class Operations:
+    """The verbs of operators. Any node carries them out."""
+
+    def __init__(self, cluster: Cluster, node_id: int) -> None:
+        self._cluster = cluster
+        self._node_id = node_id
+
+    async def status(self) -> ClusterStatus:
+        """Look at everything."""
+        metadata = self._metadata()
+        partitions = await self._cluster.all_partitions()
+        leader = self._cluster.leaders.leader_of(METADATA_GROUP)
+        return ClusterStatus(
+            cluster_id=str(metadata.cluster_id),
+            asked_node=self._node_id,
+            metadata_leader=leader.node if leader else -1,
+            nodes=self._node_statuses(partitions),
+            topics=len(metadata.topics),
+            partitions=len(partitions),
+            without_leader=[_name(each) for each in partitions if each.leader < 0],
+            behind=[_name(each) for each in partitions if _is_behind(each)],
+            changing=[_name(each) for each in partitions if each.is_changing],
+            hot=[_name(each) for each in hot_partitions(partitions)],
+        )
+
+    def _metadata(self) -> ClusterMetadata:
+        """Return the metadata, which is empty until the node belongs to a cluster."""
+        if self._cluster.metadata.cluster_id is None:
+            raise Unavailable(f"node {self._node_id} belongs to no cluster yet")
+        return self._cluster.metadata
+
+    def _node_statuses(self, partitions: list[PartitionStatus]) -> list[NodeStatus]:
+        leads = Counter(each.leader for each in partitions)
+        replicas = Counter(node for each in partitions for node in each.replicas)
+        metadata = self._cluster.metadata
+        logs = Counter(
+            node
+            for each in metadata.all_replicas()
+            for node in {*each.nodes, *(node for node, _ in each.leaving)}
+        )
+        reachable = self._reachable()
+        return [
+            NodeStatus(
+                node,
+                node_id in reachable,
+                node_id in metadata.draining,
+                leads[node_id],
+                replicas[node_id],
+                logs[node_id],
+            )
+            for node_id, node in sorted(metadata.nodes.items())
+        ]
+
+    def _reachable(self) -> set[int]:
+        return {*self._cluster.links.connected, self._node_id}
+
+    async def partitions(self, topic: str | None = None) -> list[PartitionStatus]:
+        """Return all partitions, or those of one topic."""
+        metadata = self._metadata()
+        if topic is not None:
+            metadata.topic(topic)
+        found = await self._cluster.all_partitions()
+        return [each for each in found if topic is None or each.topic == topic]
+
+    async def move(self, place: TopicPartition, nodes: list[int]) -> None:
+        """Let other nodes replicate a partition; returns when the change has begun."""
+        replicas = self._cluster.replicas_of(place)
+        await self._change(replicas, nodes)
+
+    async def cancel_move(self, place: TopicPartition) -> None:
+        """Return to the replicas that a partition had before a move that is not finished."""
+        replicas = self._cluster.replicas_of(place)
+        if not replicas.former:
+            raise Conflict(f"{place} is not being moved")
+        await self._cluster.change(ChangeReplicas(replicas.group, replicas.former))
+
+    async def transfer_leader(self, place: TopicPartition, to: int) -> None:
+        """Let another replica lead a partition."""
+        replicas = self._cluster.replicas_of(place)
+        if to not in replicas.nodes:
+            raise InvalidRequest(
+                f"node {to} does not replicate {place}, nodes {list(replicas.nodes)} do"
+            )
+        leader = self._cluster.leaders.leader_of(replicas.group)
+        if leader is None or leader.node != to:
+            await self._cluster.transfer_leader(replicas.group, to)
+
+    async def drain(self, node_id: int, *, may_shrink: bool = False) -> int:
+        """Move everything off a node and place nothing new there; return how much is moved.
+
+        Where no other node is left to take a replica, nothing is begun, unless the logs may go on
+        with fewer replicas.
+        """
+        metadata = self._metadata()
+        if node_id not in metadata.nodes:
+            raise NotFound(f"there is no node {node_id}; the nodes are {sorted(metadata.nodes)}")
+        self._check_room(node_id, may_shrink=may_shrink)
+        await self._cluster.change(DrainNode(node_id, True))
+        moved = 0
+        for replicas in list(metadata.all_replicas()):
+            if node_id in replicas.nodes:
+                await self._change(replicas, self._without(replicas, node_id))
+                moved += 1
+        return moved
+
+    def _check_room(self, node_id: int, *, may_shrink: bool) -> None:
+        """Raise when a replica of a node has nowhere to go."""
+        held = [each for each in self._cluster.metadata.all_replicas() if node_id in each.nodes]
+        stuck = [each for each in held if not self._free_nodes(each, node_id)]
+        if stuck and not may_shrink:
+            raise InvalidReplication(
+                f"{len(stuck)} of {len(held)} logs of node {node_id} have"
+                f" {max(len(each.nodes) for each in stuck)} replicas and no other node to move to;"
+                " add a node, or let them shrink"
+            )
+        if any(len(each.nodes) == 1 for each in stuck):
+            raise InvalidReplication(f"no other node can take the last replica of node {node_id}")
+
+    async def end_drain(self, node_id: int) -> None:
+        """Let a node take replicas again."""
+        await self._cluster.change(DrainNode(node_id, False))
+
+    async def remove_node(self, node_id: int) -> None:
+        """Forget a node that replicates nothing any more."""
+        known = self._metadata().nodes
+        if node_id not in known:
+            raise NotFound(f"there is no node {node_id}; the nodes are {sorted(known)}")
+        if len(known) == 1:
+            raise InvalidRequest(f"node {node_id} is the only node of the cluster")
+        await self._cluster.change(RemoveNode(node_id))
+
+    async def balance(self) -> list[str]:
+        """Hand partitions back to the replica that is meant to lead them; name what was done."""
+        done = []
+        for each in await self._cluster.all_partitions():
+            preferred = each.replicas[0]
+            in_step = {follower.node for follower in each.followers if follower.is_in_step}
+            if each.leader >= 0 and each.leader != preferred and preferred in in_step:
+                await self._cluster.transfer_leader(each.group, preferred)
+                done.append(f"{_name(each)}: node {each.leader} to node {preferred}")
+        return done
+
+    async def _change(self, replicas: Replicas, nodes: list[int]) -> None:
+        known = self._cluster.metadata.nodes
+        if not nodes or len(set(nodes)) != len(nodes) or any(node not in known for node in nodes):
+            raise InvalidReplication(
+                f"replicas {nodes} were asked for, the cluster has nodes {sorted(known)}"
+            )
+        draining = self._cluster.metadata.draining.difference(replicas.nodes).intersection(nodes)
+        if draining:
+            raise Conflict(f"node {min(draining)} is being drained and takes no replicas")
+        members = tuple((node, known[node].incarnation) for node in nodes)
+        await self._cluster.change(ChangeReplicas(replicas.group, members))
+
+    def _without(self, replicas: Replicas, node_id: int) -> list[int]:
+        """Return the nodes of a log with another one in the place of `node_id`."""
+        counts = Counter(
+            node for each in self._cluster.metadata.all_replicas() for node in each.nodes
+        )
+        reachable = self._reachable()
+        free = self._free_nodes(replicas, node_id)
+        # A node that cannot be reached could not catch up; it is the last resort.
+        free.sort(key=lambda node: (node not in reachable, counts[node], node))
+        # In the same position, so that whoever is meant to lead stays the first.
+        position = replicas.nodes.index(node_id)
+        nodes = [*replicas.nodes[:position], *free[:1], *replicas.nodes[position + 1 :]]
+        if not nodes:
+            raise InvalidReplication(f"no other node can take the last replica of node {node_id}")
+        return nodes
+
+    def _free_nodes(self, replicas: Replicas, node_id: int) -> list[int]:
+        metadata = self._cluster.metadata
+        taken = {*replicas.nodes, *metadata.draining, node_id}
+        return [node for node in metadata.nodes if node not in taken]
+
+
+def hot_partitions(partitions: list[PartitionStatus]) -> list[PartitionStatus]:
+    """Return the partitions with more than three times the mean traffic."""
+    if len(partitions) < 2:
+        return []
+    mean = sum(each.bytes_in_per_s for each in partitions) / len(partitions)
+    return [each for each in partitions if mean > 0 and each.bytes_in_per_s > HOT_FACTOR * mean]
+
+
+def _is_behind(partition: PartitionStatus) -> bool:
+    in_step = 1 + sum(each.is_in_step for each in partition.followers)
+    return partition.leader >= 0 and in_step < len(partition.replicas)
+
+
+def _name(partition: PartitionStatus) -> str:
+    return f"{partition.topic}-{partition.partition}"

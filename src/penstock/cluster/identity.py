@@ -1,0 +1,84 @@
+"""Who a node is: its number, and the incarnation of its memory.
+
+The incarnation is drawn when the data directory is made and lives as long as the directory. A node
+that lost its disk comes back with another one and is a stranger to its groups, whatever its number:
+it has forgotten its votes, so it must not vote again in their place.
+
+A node can also lose a single replica, when its files are damaged. It then takes part in that one
+group under a new incarnation, and keeps its own in all others.
+"""
+
+import secrets
+from pathlib import Path
+
+import msgspec
+
+from penstock.errors import Corruption, InvalidConfiguration
+from penstock.ids import NodeId
+from penstock.log import Disk
+from penstock.raft import Incarnation, Member
+
+_FILE_NAME = "identity.json"
+_TEMPORARY = "identity.tmp"
+
+
+class _Saved(msgspec.Struct, frozen=True):
+    node_id: int
+    incarnation: int
+    replaced: dict[int, int] = {}
+
+
+class Identity:
+    """This node, as a member of each of its groups."""
+
+    def __init__(self, disk: Disk, data_dir: Path, node_id: int) -> None:
+        """Read the node's identity, or draw it when the directory is new."""
+        self._disk = disk
+        self._data_dir = data_dir
+        path = data_dir / _FILE_NAME
+        if not disk.exists(path):
+            self._save(_Saved(node_id, _draw()))
+        file = disk.open(path)
+        try:
+            self._saved = msgspec.json.decode(file.read_at(0, file.size()), type=_Saved)
+        except msgspec.MsgspecError as error:
+            raise Corruption(f"{path} cannot be read: {error}") from error
+        if self._saved.node_id != node_id:
+            raise InvalidConfiguration(
+                f"{data_dir} belongs to node {self._saved.node_id}, this is node {node_id};"
+                " set --node-id or choose another --data-dir"
+            )
+
+    @property
+    def member(self) -> Member:
+        """The node as a member of every group whose replica it never lost."""
+        return Member(NodeId(self._saved.node_id), Incarnation(self._saved.incarnation))
+
+    @property
+    def replaced(self) -> dict[int, int]:
+        """The incarnations under which it takes part where it lost a replica, by group."""
+        return dict(self._saved.replaced)
+
+    def member_of(self, group: int) -> Member:
+        """The node as a member of one group."""
+        incarnation = self._saved.replaced.get(group, self._saved.incarnation)
+        return Member(NodeId(self._saved.node_id), Incarnation(incarnation))
+
+    def replace(self, group: int) -> None:
+        """Take part in a group as a stranger from now on, durably."""
+        replaced = {**self._saved.replaced, group: _draw()}
+        self._saved = _Saved(self._saved.node_id, self._saved.incarnation, replaced)
+        self._save(self._saved)
+
+    def _save(self, saved: _Saved) -> None:
+        temporary = self._data_dir / _TEMPORARY
+        file = self._disk.create(temporary)
+        file.write_at(0, [msgspec.json.encode(saved)])
+        file.sync()
+        file.close()
+        self._disk.rename(temporary, self._data_dir / _FILE_NAME)
+        self._disk.sync_directory(self._data_dir)
+
+
+def _draw() -> int:
+    return secrets.randbits(63)

@@ -1,0 +1,462 @@
+"""Connections between the nodes of a cluster: one for each pair.
+
+The node with the smaller number dials; both sides then use the same connection. A frame is a size
+(uint32), a kind (uint8) and a body. The first frame of each side is its hello: who it is, which
+cluster it belongs to, and the membership that the cluster was founded with; it is sent again when
+one of these changes. A peer that is not who
+it should be is turned away.
+
+    RAFT                 group (uint64), then a message of consensus
+    HEARTBEATS           the heartbeats of all groups, in one frame
+    HEARTBEAT_RESPONSES  their answers
+    REQUEST              number (uint64), kind (uint8), body; answered by
+    RESPONSE             number (uint64), status (uint8), body
+    LEADERS              who leads which group: group, term (uint64 each), node (uint32)
+
+Messages of consensus may be lost, so they are dropped when a peer does not keep up; requests fail
+when the connection breaks.
+"""
+
+import asyncio
+import itertools
+import logging
+import ssl
+import struct
+from collections.abc import Awaitable, Iterable, Sequence
+from contextlib import suppress
+from enum import IntEnum
+from typing import NamedTuple, Protocol
+
+import msgspec
+
+from penstock import errors
+from penstock.config import Address
+from penstock.errors import InvalidConfiguration, InvalidRequest, PenstockError, Unavailable
+from penstock.ids import NodeId
+from penstock.raft import (
+    Heartbeat,
+    HeartbeatResponse,
+    Message,
+    decode,
+    decode_heartbeat_responses,
+    decode_heartbeats,
+    encode,
+    encode_heartbeat_responses,
+    encode_heartbeats,
+)
+
+logger = logging.getLogger(__name__)
+
+_SIZE = struct.Struct(">I")
+_GROUP = struct.Struct(">Q")
+_REQUEST = struct.Struct(">QB")
+_LEADER = struct.Struct(">QQI")
+_FRAME_BYTES_MAX = 256 * 1024 * 1024
+_UNSENT_BYTES_MAX = 64 * 1024 * 1024
+_DIAL_AGAIN_S = 0.2
+_DIAL_TIMEOUT_S = 3.0
+_READ_LIMIT_BYTES = 1024 * 1024
+
+Buffer = bytes | bytearray | memoryview
+
+
+class _Kind(IntEnum):
+    HELLO = 1
+    RAFT = 2
+    HEARTBEATS = 3
+    HEARTBEAT_RESPONSES = 4
+    REQUEST = 5
+    RESPONSE = 6
+    LEADERS = 7
+
+
+_OK = 0
+_REFUSED = 1
+
+
+class Hello(msgspec.Struct, frozen=True):
+    """What a node says first."""
+
+    version: int
+    node_id: int
+    incarnation: int
+    cluster_id: str | None
+    founding: bytes | None
+
+
+class Leader(msgspec.Struct, frozen=True, array_like=True):
+    """Who leads a group, as of a term."""
+
+    group: int
+    term: int
+    node: int
+
+
+class LinkTls(NamedTuple):
+    """How links are encrypted. Both sides show a certificate of the same authorities."""
+
+    accepting: ssl.SSLContext
+    dialling: ssl.SSLContext
+
+
+def load_link_tls(*, certificate: str, key: str, authority: str) -> LinkTls | None:
+    """Read the files that the options name; all three are given, or none."""
+    given = {"certificate": certificate, "key": key, "authority": authority}
+    if not any(given.values()):
+        return None
+    missing = [f"peer_tls_{name}" for name, path in given.items() if not path]
+    if missing:
+        raise InvalidConfiguration(f"links with TLS also need {', '.join(missing)}")
+    contexts = []
+    for purpose in (ssl.Purpose.CLIENT_AUTH, ssl.Purpose.SERVER_AUTH):
+        try:
+            context = ssl.create_default_context(purpose, cafile=authority)
+            context.load_cert_chain(certificate, key)
+        except OSError as error:
+            raise InvalidConfiguration(f"the TLS files of links cannot be used: {error}") from error
+        context.verify_mode = ssl.CERT_REQUIRED
+        # Nodes are told apart by their hello; the certificate says that they belong here.
+        context.check_hostname = False
+        contexts.append(context)
+    return LinkTls(*contexts)
+
+
+class LinkOwner(Protocol):
+    """What the links of a node need from it."""
+
+    def hello(self) -> Hello:
+        """What this node says first, now."""
+
+    def greeted(self, hello: Hello) -> None:
+        """A peer has said who it is; raise to turn it away."""
+
+    def connected(self, node: NodeId) -> None:
+        """A link is up."""
+
+    def disconnected(self, node: NodeId) -> None:
+        """A link broke; what was under way may be lost."""
+
+    def received(self, group: int, message: Message) -> None:
+        """A message of consensus has come."""
+
+    def leaders_announced(self, leaders: Iterable[Leader]) -> None:
+        """A peer says who leads."""
+
+    async def asked(self, node: NodeId, kind: int, body: bytes) -> bytes:
+        """Answer a request of a peer, or raise."""
+
+
+class _Link:
+    """One open connection."""
+
+    def __init__(
+        self, node: NodeId, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
+        self.node = node
+        self.reader = reader
+        self.writer = writer
+        self.waiting: dict[int, asyncio.Future[bytes]] = {}
+
+    @property
+    def is_clogged(self) -> bool:
+        return self.writer.transport.get_write_buffer_size() > _UNSENT_BYTES_MAX
+
+    def send(self, kind: _Kind, parts: Sequence[Buffer]) -> None:
+        size = 1 + sum(map(len, parts))
+        self.writer.writelines([_SIZE.pack(size) + bytes((kind,)), *parts])
+
+    def close(self) -> None:
+        for waiter in self.waiting.values():
+            if not waiter.done():
+                waiter.set_exception(Unavailable(f"the link to node {self.node} broke"))
+        self.waiting.clear()
+        self.writer.close()
+
+
+class Links:
+    """All connections of a node to its peers."""
+
+    def __init__(self, node: NodeId, owner: LinkOwner, tls: LinkTls | None = None) -> None:
+        self._node = node
+        self._owner = owner
+        self._tls = tls
+        self._links: dict[NodeId, _Link] = {}
+        self._dialers: dict[NodeId, asyncio.Task[None]] = {}
+        self._addresses: dict[NodeId, Address] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._numbers = itertools.count(1)
+        self._server: asyncio.Server | None = None
+        # Heartbeats of one tick, by peer, to be sent together.
+        self._heartbeats: dict[NodeId, list[tuple[int, Heartbeat]]] = {}
+        self._answers: dict[NodeId, list[tuple[int, HeartbeatResponse]]] = {}
+        self._is_flush_planned = False
+
+    async def listen(self, host: str, port: int) -> int:
+        """Accept peers; return the port."""
+        self._server = await asyncio.start_server(
+            self._accept,
+            host,
+            port,
+            limit=_READ_LIMIT_BYTES,
+            ssl=self._tls.accepting if self._tls else None,
+        )
+        bound: int = self._server.sockets[0].getsockname()[1]
+        return bound
+
+    def know(self, node: NodeId, address: Address) -> None:
+        """Learn or change the address of a peer, and keep a link to it."""
+        if node == self._node:
+            return
+        self._addresses[node] = address
+        if self._node < node and node not in self._dialers:
+            self._dialers[node] = self._spawn(self._keep_dialling(node))
+
+    def dial(self, address: Address) -> None:
+        """Reach a node whose number is not known; afterwards it is known by its hello."""
+        self._spawn(self._dial_once(address))
+
+    async def _dial_once(self, address: Address) -> None:
+        while not self._links:
+            try:
+                reader, writer = await asyncio.open_connection(
+                    address.host,
+                    address.port,
+                    limit=_READ_LIMIT_BYTES,
+                    ssl=self._tls.dialling if self._tls else None,
+                )
+            except OSError:
+                await asyncio.sleep(_DIAL_AGAIN_S)
+                continue
+            await self._run_link(reader, writer, expected=None)
+            await asyncio.sleep(_DIAL_AGAIN_S)
+
+    def forget(self, node: NodeId) -> None:
+        """Drop a peer that has left the cluster."""
+        self._addresses.pop(node, None)
+        dialer = self._dialers.pop(node, None)
+        if dialer is not None:
+            dialer.cancel()
+        link = self._links.get(node)
+        if link is not None:
+            link.writer.close()
+
+    @property
+    def connected(self) -> set[NodeId]:
+        """The peers that can be reached now."""
+        return set(self._links)
+
+    # Sending.
+
+    def send(self, group: int, message: Message) -> None:
+        """Send a message of consensus, or lose it."""
+        if isinstance(message, Heartbeat):
+            self._heartbeats.setdefault(message.to, []).append((group, message))
+            self._plan_flush()
+            return
+        if isinstance(message, HeartbeatResponse):
+            self._answers.setdefault(message.to, []).append((group, message))
+            self._plan_flush()
+            return
+        link = self._links.get(message.to)
+        if link is not None and not link.is_clogged:
+            link.send(_Kind.RAFT, [_GROUP.pack(group), *encode(message)])
+
+    def _plan_flush(self) -> None:
+        if not self._is_flush_planned:
+            self._is_flush_planned = True
+            asyncio.get_running_loop().call_soon(self._flush_heartbeats)
+
+    def _flush_heartbeats(self) -> None:
+        self._is_flush_planned = False
+        heartbeats, self._heartbeats = self._heartbeats, {}
+        for node, rows in heartbeats.items():
+            if node in self._links:
+                self._links[node].send(_Kind.HEARTBEATS, [encode_heartbeats(rows)])
+        answers, self._answers = self._answers, {}
+        for node, answer_rows in answers.items():
+            if node in self._links:
+                body = encode_heartbeat_responses(answer_rows)
+                self._links[node].send(_Kind.HEARTBEAT_RESPONSES, [body])
+
+    def greet_again(self) -> None:
+        """Tell all peers that this node has something new to say about itself."""
+        hello = msgspec.msgpack.encode(self._owner.hello())
+        for link in self._links.values():
+            link.send(_Kind.HELLO, [hello])
+
+    def announce(self, leaders: Sequence[Leader], to: NodeId | None = None) -> None:
+        """Tell one peer, or all, who leads."""
+        body = b"".join(_LEADER.pack(each.group, each.term, each.node) for each in leaders)
+        for node, link in self._links.items():
+            if to is None or node == to:
+                link.send(_Kind.LEADERS, [body])
+
+    async def request(self, node: NodeId, kind: int, body: bytes, *, timeout_s: float) -> bytes:
+        """Ask a peer; raise what it raised, or `Unavailable` when it does not answer."""
+        link = self._links.get(node)
+        if link is None:
+            raise Unavailable(f"node {node} cannot be reached")
+        number = next(self._numbers)
+        waiter: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+        link.waiting[number] = waiter
+        link.send(_Kind.REQUEST, [_REQUEST.pack(number, kind), body])
+        try:
+            async with asyncio.timeout(timeout_s):
+                return await waiter
+        except TimeoutError as error:
+            raise Unavailable(f"node {node} did not answer within {timeout_s} s") from error
+        finally:
+            link.waiting.pop(number, None)
+
+    # Connecting.
+
+    def _spawn(self, work: Awaitable[None]) -> asyncio.Task[None]:
+        task = asyncio.ensure_future(work)
+        assert isinstance(task, asyncio.Task)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    async def _keep_dialling(self, node: NodeId) -> None:
+        while True:
+            address = self._addresses[node]
+            try:
+                async with asyncio.timeout(_DIAL_TIMEOUT_S):
+                    reader, writer = await asyncio.open_connection(
+                        address.host,
+                        address.port,
+                        limit=_READ_LIMIT_BYTES,
+                        ssl=self._tls.dialling if self._tls else None,
+                    )
+            except (OSError, TimeoutError):
+                await asyncio.sleep(_DIAL_AGAIN_S)
+                continue
+            await self._run_link(reader, writer, expected=node)
+            await asyncio.sleep(_DIAL_AGAIN_S)
+
+    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await self._run_link(reader, writer, expected=None)
+
+    async def _run_link(
+        self,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        *,
+        expected: NodeId | None,
+    ) -> None:
+        link: _Link | None = None
+        try:
+            link = await self._greet(reader, writer, expected)
+            while True:
+                self._take(link, await _read_frame(reader))
+        except (OSError, asyncio.IncompleteReadError, TimeoutError):
+            pass
+        except (PenstockError, msgspec.MsgspecError, struct.error, ValueError) as error:
+            logger.warning("peer turned away", extra={"reason": str(error)})
+        finally:
+            self._drop(link, writer)
+
+    async def _greet(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, expected: NodeId | None
+    ) -> _Link:
+        hello_bytes = msgspec.msgpack.encode(self._owner.hello())
+        writer.write(_SIZE.pack(1 + len(hello_bytes)) + bytes((_Kind.HELLO,)) + hello_bytes)
+        async with asyncio.timeout(_DIAL_TIMEOUT_S):
+            frame = await _read_frame(reader)
+        if frame[0] != _Kind.HELLO:
+            raise InvalidRequest("a peer did not say who it is")
+        hello = msgspec.msgpack.decode(memoryview(frame)[1:], type=Hello)
+        node = NodeId(hello.node_id)
+        if node == self._node or (expected is not None and node != expected):
+            raise InvalidRequest(f"node {node} answered where node {expected} was expected")
+        self._owner.greeted(hello)
+        old = self._links.get(node)
+        if old is not None:
+            old.close()
+        link = self._links[node] = _Link(node, reader, writer)
+        self._owner.connected(node)
+        return link
+
+    def _drop(self, link: _Link | None, writer: asyncio.StreamWriter) -> None:
+        if link is not None:
+            link.close()
+            if self._links.get(link.node) is link:
+                del self._links[link.node]
+                self._owner.disconnected(link.node)
+        with suppress(OSError):
+            writer.close()
+
+    # Receiving.
+
+    def _take(self, link: _Link, frame: bytearray) -> None:
+        body = memoryview(frame)[1:]
+        kind = frame[0]
+        if kind == _Kind.RAFT:
+            (group,) = _GROUP.unpack_from(body)
+            self._owner.received(group, decode(body[_GROUP.size :]))
+        elif kind == _Kind.HEARTBEATS:
+            for group, heartbeat in decode_heartbeats(body):
+                self._owner.received(group, heartbeat)
+        elif kind == _Kind.HEARTBEAT_RESPONSES:
+            for group, answer in decode_heartbeat_responses(body):
+                self._owner.received(group, answer)
+        elif kind == _Kind.REQUEST:
+            number, request_kind = _REQUEST.unpack_from(body)
+            request = bytes(body[_REQUEST.size :])
+            self._spawn(self._answer(link, number, request_kind, request))
+        elif kind == _Kind.RESPONSE:
+            self._take_response(link, body)
+        elif kind == _Kind.HELLO:
+            self._owner.greeted(msgspec.msgpack.decode(body, type=Hello))
+        elif kind == _Kind.LEADERS:
+            self._owner.leaders_announced([Leader(*row) for row in _LEADER.iter_unpack(body)])
+        else:
+            raise InvalidRequest(f"node {link.node} sent a frame of unknown kind {kind}")
+
+    async def _answer(self, link: _Link, number: int, kind: int, body: bytes) -> None:
+        try:
+            answer = await self._owner.asked(link.node, kind, body)
+            status = _OK
+        except PenstockError as error:
+            answer = msgspec.msgpack.encode((type(error).__name__, str(error)))
+            status = _REFUSED
+        link.send(_Kind.RESPONSE, [_REQUEST.pack(number, status), answer])
+
+    def _take_response(self, link: _Link, body: memoryview) -> None:
+        number, status = _REQUEST.unpack_from(body)
+        waiter = link.waiting.get(number)
+        if waiter is None or waiter.done():
+            return
+        answer = bytes(body[_REQUEST.size :])
+        if status == _OK:
+            waiter.set_result(answer)
+        else:
+            waiter.set_exception(_error_from(answer))
+
+    async def close(self) -> None:
+        """Drop all links and accept no more."""
+        if self._server is not None:
+            self._server.close()
+        for task in tuple(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        for link in tuple(self._links.values()):
+            link.close()
+
+
+async def _read_frame(reader: asyncio.StreamReader) -> bytearray:
+    (size,) = _SIZE.unpack(await reader.readexactly(_SIZE.size))
+    if not 1 <= size <= _FRAME_BYTES_MAX:
+        raise InvalidRequest(f"a frame of {size} bytes was announced by a peer")
+    # Batches are stamped where they lie, so the frame must be writable.
+    return bytearray(await reader.readexactly(size))
+
+
+def _error_from(body: bytes) -> PenstockError:
+    """Return the error that a peer raised, as this node would have raised it."""
+    name, message = msgspec.msgpack.decode(body, type=tuple[str, str])
+    cls = getattr(errors, name, PenstockError)
+    if cls is errors.MemberIdRequired or not issubclass(cls, PenstockError):
+        cls = PenstockError
+    error: PenstockError = cls(message)
+    return error

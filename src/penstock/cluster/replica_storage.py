@@ -1,0 +1,311 @@
+"""Carries the writes of a replica to its disk, in order, one flush at a time.
+
+Consensus hands out writes faster than the disk takes them. They wait here; everything that waits
+while a flush runs shares the next one, as far as `Flush` allows: records, then state entries. Each
+write is reported as persisted when all of it, and all before it, is on disk.
+
+What may fail: a write to a full disk is taken back and tried again until there is room. A sync that
+fails ends the replica on this node, and so does damage. From then on nothing is reported as
+persisted, not even what is being written: a kernel reports a lost write once, and whoever synced
+first has taken the report.
+"""
+
+import asyncio
+import errno
+import logging
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from penstock.cluster.transfer import swap_in
+from penstock.cluster.workplace import Workplace
+from penstock.errors import PenstockError, StorageFailed, Unavailable
+from penstock.ids import EntryIndex
+from penstock.log import EntryKind, Flush, HardStateFile, PartitionLog
+from penstock.raft import Entry, HardState, Mark, Snapshot, Write
+from penstock.raft import EntryKind as RaftKind
+from penstock.record import RecordBatch, read_header
+
+logger = logging.getLogger(__name__)
+
+# What one flush takes at most, so that a burst does not make everyone wait for one huge write.
+_FLUSH_BYTES_MAX = 32 * 1024 * 1024
+_RETRY_S = 0.5
+
+LOG_KINDS = {
+    RaftKind.NOOP: EntryKind.NOOP,
+    RaftKind.MEMBERSHIP: EntryKind.MEMBERSHIP,
+    RaftKind.RECORDS: EntryKind.RECORDS,
+    RaftKind.STATE: EntryKind.STATE,
+}
+RAFT_KINDS = {kind: raft_kind for raft_kind, kind in LOG_KINDS.items()}
+
+
+@dataclass(slots=True)
+class _Job:
+    """What one visit to the disk does, and what it proves when it returns."""
+
+    hard_states: list[HardState]
+    install: Snapshot | None = None
+    truncate_from: EntryIndex | None = None
+    flush: Flush | None = None
+    mark: Mark | None = None
+    # How many writes it finishes, and how many entries of the one after that it takes.
+    writes: int = 0
+    entries: int = 0
+
+
+class ReplicaStorage:
+    """The disk of one replica."""
+
+    def __init__(
+        self,
+        log: PartitionLog,
+        hard_state: HardStateFile,
+        workplace: Workplace,
+        *,
+        on_persisted: Callable[[Mark], None],
+        on_installed: Callable[[Snapshot], None],
+        on_full: Callable[[], None],
+        on_failed: Callable[[PenstockError], None],
+        on_idle: Callable[[], None],
+    ) -> None:
+        self._log = log
+        self._hard_state = hard_state
+        self._workplace = workplace
+        self._on_persisted = on_persisted
+        self._on_installed = on_installed
+        self._on_full = on_full
+        self._on_failed = on_failed
+        self._on_idle = on_idle
+        self._writes: deque[Write] = deque()
+        # How many entries of the first write are on their way or done.
+        self._taken = 0
+        self._exclusive: deque[tuple[Callable[[], Any], asyncio.Future[Any]]] = deque()
+        self._is_busy = False
+        self._is_cutting = False
+        self._checkpoints = 0
+        self._end: PenstockError | None = None
+        self._has_failed = False
+        self._stopped: asyncio.Future[None] = workplace.loop.create_future()
+        self.is_full = False
+
+    @property
+    def is_idle(self) -> bool:
+        """True when nothing waits and nothing runs."""
+        return not (self._is_busy or self._writes or self._exclusive)
+
+    def write(self, write: Write) -> None:
+        """Carry out a write after all earlier ones."""
+        self._writes.append(write)
+        self._advance()
+
+    async def run_exclusive(self, work: Callable[[], Any]) -> Any:
+        """Run `work` in a thread while nothing is being written; raise when the replica ends."""
+        done: asyncio.Future[Any] = self._workplace.loop.create_future()
+        self._exclusive.append((work, done))
+        self._advance()
+        return await done
+
+    async def run_checkpoint(self, after: Callable[[], None] = lambda: None) -> None:
+        """Note how far the files are durable, then run `after`, both in a thread.
+
+        Flushes go on meanwhile. Cuts wait: a checkpoint that outlived the entries it speaks of
+        would have recovery take their loss for damage.
+        """
+        while self._is_cutting:
+            await self.run_exclusive(lambda: None)
+        checkpoint = self._log.take_checkpoint()
+
+        def work() -> None:
+            if checkpoint is not None:
+                checkpoint.run()
+            after()
+
+        self._checkpoints += 1
+        try:
+            await self._workplace.loop.run_in_executor(self._workplace.executor, work)
+            if checkpoint is not None:
+                self._log.finish_checkpoint(checkpoint)
+        finally:
+            self._checkpoints -= 1
+            self._advance()
+
+    def _advance(self) -> None:
+        if self._is_busy:
+            return
+        if self._end is not None:
+            self._finish_end(self._end)
+        elif self._exclusive:
+            self._run_exclusive(*self._exclusive.popleft())
+        elif self._writes:
+            if not self.is_full and not (self._checkpoints and _is_cut(self._writes[0])):
+                self._is_busy = True
+                job = self._next_job()
+                self._workplace.executor.submit(self._run, job)
+        else:
+            self._on_idle()
+
+    def _run_exclusive(self, work: Callable[[], Any], done: asyncio.Future[Any]) -> None:
+        def finish(running: asyncio.Future[Any]) -> None:
+            self._is_busy = False
+            error = running.exception()
+            if not done.done():
+                if error is not None:
+                    done.set_exception(error)
+                else:
+                    done.set_result(running.result())
+            self._advance()
+
+        self._is_busy = True
+        running = self._workplace.loop.run_in_executor(self._workplace.executor, work)
+        running.add_done_callback(finish)
+
+    # Putting a job together.
+
+    def _next_job(self) -> _Job:
+        job = _Job([])
+        first = self._writes[0]
+        if _is_cut(first):
+            # Both must be durable before their place is taken; the entries go with the next job.
+            self._is_cutting = True
+            job.install = first.snapshot
+            job.truncate_from = first.truncate_from
+            self._writes[0] = Write(first.mark, None, None, first.entries, first.hard_state)
+            return job
+        self._take_entries(job)
+        job.flush = self._log.take_flush()
+        return job
+
+    def _take_entries(self, job: _Job) -> None:
+        """Append entries of one write after another, as far as one flush can take them."""
+        now_ms = self._workplace.clock.now_ms()
+        size_bytes = 0
+        has_state = False
+        position = self._taken
+        for number, write in enumerate(self._writes):
+            if _is_cut(write):
+                return
+            for taken, entry in enumerate(write.entries[position:], start=position):
+                is_records = entry.kind is RaftKind.RECORDS
+                if (is_records and has_state) or size_bytes > _FLUSH_BYTES_MAX:
+                    job.entries = taken
+                    return
+                self._append(entry, now_ms)
+                has_state = has_state or not is_records
+                size_bytes += entry.size_bytes
+            position = 0
+            job.writes = number + 1
+            job.mark = write.mark
+            if write.hard_state is not None:
+                job.hard_states.append(write.hard_state)
+
+    def _append(self, entry: Entry, now_ms: int) -> None:
+        assert entry.index == self._log.next_index, "consensus and log count alike"
+        if entry.kind is RaftKind.RECORDS:
+            data = memoryview(entry.payload)
+            batch = RecordBatch(read_header(data), data)
+            assert batch.header.base_offset == self._log.next_offset, "replicas count alike"
+            self._log.append_records(batch, term=entry.term, now_ms=now_ms)
+        else:
+            self._log.append_state(
+                bytes(entry.payload), term=entry.term, now_ms=now_ms, kind=LOG_KINDS[entry.kind]
+            )
+
+    # Running a job.
+
+    def _run(self, job: _Job) -> None:
+        """Run in a thread; the outcome is handled on the loop."""
+        error: Exception | None = None
+        try:
+            if job.install is not None:
+                swap_in(self._workplace.disk, self._log.directory)
+                self._log.reopen()
+            if job.truncate_from is not None:
+                self._log.truncate(job.truncate_from)
+            if job.hard_states:
+                newest = job.hard_states[-1]
+                self._hard_state.save(term=newest.term, vote=newest.vote, commit=newest.commit)
+            if job.flush is not None:
+                job.flush.run()
+        except (OSError, PenstockError) as failure:
+            error = failure
+        self._workplace.loop.call_soon_threadsafe(self._after, job, error)
+
+    def _after(self, job: _Job, error: Exception | None) -> None:
+        self._is_busy = False
+        self._is_cutting = False
+        if self._has_failed:
+            self._advance()
+        elif error is not None:
+            self._job_failed(job, error)
+        else:
+            self._job_done(job)
+
+    def _job_done(self, job: _Job) -> None:
+        self.is_full = False
+        if job.flush is not None:
+            self._log.finish(job.flush)
+        for _ in range(job.writes):
+            self._writes.popleft()
+        self._taken = job.entries if job.writes or job.entries else self._taken
+        if job.install is not None:
+            self._on_installed(job.install)
+        if job.mark is not None:
+            self._on_persisted(job.mark)
+        self._advance()
+
+    def _job_failed(self, job: _Job, error: Exception) -> None:
+        if isinstance(error, OSError):
+            try:
+                if job.flush is not None:
+                    self._log.abandon(job.flush)
+            except (OSError, PenstockError) as second:
+                error = StorageFailed(f"a failed write could not be taken back: {second}")
+        is_write = job.install is None and job.truncate_from is None
+        if is_write and isinstance(error, OSError) and error.errno == errno.ENOSPC:
+            logger.warning("disk ran full", extra={"log": str(self._log.directory)})
+            self.is_full = True
+            self._workplace.loop.call_later(_RETRY_S, self._retry)
+            self._on_full()
+            self._advance()
+            return
+        failure = StorageFailed(f"the disk failed: {error}")
+        self.fail(failure)
+        self._on_failed(failure)
+
+    def _retry(self) -> None:
+        self.is_full = False
+        self._advance()
+
+    # The end.
+
+    def fail(self, failure: PenstockError) -> None:
+        """Begin nothing and report nothing any more."""
+        self._has_failed = True
+        self._end = self._end or failure
+        self._advance()
+
+    async def stop(self) -> None:
+        """Begin nothing any more, and wait for what is being written."""
+        self._end = self._end or Unavailable(f"{self._log.directory} is being closed")
+        self._advance()
+        await asyncio.shield(self._stopped)
+
+    def _finish_end(self, end: PenstockError) -> None:
+        while self._exclusive:
+            done = self._exclusive.popleft()[1]
+            if not done.done():
+                done.set_exception(end)
+        if not self._stopped.done():
+            self._stopped.set_result(None)
+
+    def close(self) -> None:
+        """Release the hard state; nothing runs any more."""
+        self._hard_state.close()
+
+
+def _is_cut(write: Write) -> bool:
+    """True when the write takes entries away before it adds any."""
+    return write.snapshot is not None or write.truncate_from is not None

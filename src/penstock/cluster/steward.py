@@ -1,0 +1,95 @@
+"""Brings the membership of a group in line with the metadata, one safe step at a time.
+
+The metadata says who is to replicate a log. The group's leader gets there by membership changes of
+its own: a newcomer first learns the log without a vote; when it has caught up it becomes a voter;
+when all that are to vote do, those who are not lose their vote or are taken out, the leader last,
+after handing over. Every step is one entry of the group's log, so a leader that crashes leaves a
+membership from which the next one goes on. A change is cancelled by changing the metadata back.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from penstock.ids import NodeId
+from penstock.raft import FollowerStatus, Member, Membership
+
+# A learner that lacks no more than this many entries may vote: it catches up while it does.
+_LAG_MAX = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """Propose this membership."""
+
+    membership: Membership
+
+
+@dataclass(frozen=True, slots=True)
+class HandOver:
+    """Let another voter lead, because this node is to leave or to lose its vote."""
+
+    to: NodeId
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """The membership is as the metadata says."""
+
+
+Step = Change | HandOver | Settled
+
+
+@dataclass(frozen=True, slots=True)
+class GroupView:
+    """What the leader of a group knows."""
+
+    leader: Member
+    membership: Membership
+    followers: Sequence[FollowerStatus]
+    last_index: int
+
+
+def next_step(
+    view: GroupView, voters: Sequence[Member], learners: Sequence[Member] = ()
+) -> Step | None:
+    """Return what to do next; None means to wait for a learner to catch up."""
+    membership = view.membership
+    for member in (*voters, *learners):
+        if member not in membership.members:
+            return Change(membership.with_learner(member))
+    waiting = [member for member in voters if member in membership.learners]
+    for member in waiting:
+        if _has_caught_up(member.node, view):
+            return Change(membership.with_voter(member))
+    if waiting:
+        return None
+    surplus = [
+        member
+        for member in membership.members
+        if member not in voters and (member in membership.voters or member not in learners)
+    ]
+    for member in surplus:
+        if member in learners and member != view.leader:
+            return Change(membership.with_learner(member))
+        if member != view.leader:
+            return Change(membership.without(member.node))
+    if surplus:
+        return HandOver(_best_successor(view, voters))
+    return Settled()
+
+
+def _has_caught_up(node: NodeId, view: GroupView) -> bool:
+    # One that has confirmed nothing may be dead: the leader takes a newcomer for alive at first,
+    # and in a short log even nothing is little to lack.
+    return any(
+        follower.node == node
+        and follower.is_active
+        and follower.match > 0
+        and view.last_index - follower.match <= _LAG_MAX
+        for follower in view.followers
+    )
+
+
+def _best_successor(view: GroupView, voters: Sequence[Member]) -> NodeId:
+    matches = {follower.node: follower.match for follower in view.followers}
+    return max((voter.node for voter in voters), key=lambda node: matches.get(node, -1))

@@ -1,0 +1,129 @@
+"""Looks after the members of all groups that this node leads.
+
+Every round, each group that this node leads takes at most one step towards what the metadata says
+(`steward`). The leader of the metadata also replaces members whose node has lost its memory: the
+same number has registered with another incarnation.
+"""
+
+import logging
+
+from penstock.cluster.metadata import (
+    METADATA_GROUP,
+    ChangeReplicas,
+    ClusterMetadata,
+    Command,
+    Replicas,
+    SettleReplicas,
+)
+from penstock.cluster.replicated_log import ReplicatedLog
+from penstock.cluster.steward import Change, GroupView, HandOver, Settled, next_step
+from penstock.errors import Conflict, InvalidRequest, Unavailable
+from penstock.ids import NodeId
+from penstock.raft import Incarnation, Member, Membership
+
+logger = logging.getLogger(__name__)
+
+# More voters would make every change of the metadata slower and elections no safer.
+METADATA_VOTERS_MAX = 5
+
+
+class Stewardship:
+    """The rounds of one node."""
+
+    def __init__(self, metadata: ClusterMetadata) -> None:
+        self._metadata = metadata
+
+    def tend(self, logs: list[ReplicatedLog]) -> list[Command]:
+        """Let every group that is led here take a step; return what the metadata must note."""
+        commands: list[Command] = []
+        wanted = {replicas.group: replicas for replicas in self._metadata.all_replicas()}
+        for log in logs:
+            if not log.is_serving:
+                continue
+            if log.identity.group == METADATA_GROUP:
+                self._tend_metadata(log)
+                commands += self._replacements()
+            elif log.identity.group in wanted:
+                commands += self._tend_group(log, wanted[log.identity.group])
+        return commands
+
+    def _tend_metadata(self, log: ReplicatedLog) -> None:
+        """Every node follows the metadata; some of them vote on it."""
+        if self._metadata.shards:
+            # Before the shards are placed, first nodes may vote that are not registered yet.
+            nodes = metadata_members(self._metadata, log.raft.membership)
+            count = metadata_voter_count(len(nodes))
+            self._take_step(log, nodes[:count], nodes[count:])
+
+    def _tend_group(self, log: ReplicatedLog, replicas: Replicas) -> list[Command]:
+        voters = [_member(pair) for pair in replicas.members]
+        is_settled = self._take_step(log, voters, [])
+        if is_settled and (replicas.leaving or replicas.former):
+            return [SettleReplicas(replicas.group, replicas.members)]
+        return []
+
+    def _take_step(self, log: ReplicatedLog, voters: list[Member], learners: list[Member]) -> bool:
+        """Take one step; True when nothing is left to do."""
+        raft = log.raft
+        view = GroupView(raft.member, raft.membership, raft.followers(), raft.last_index)
+        step = next_step(view, voters, learners)
+        try:
+            match step:
+                case Change(membership):
+                    log.change_membership(membership)
+                    logger.info(
+                        "membership changes",
+                        extra={
+                            "log": log.name,
+                            "voters": [member.node for member in membership.voters],
+                            "learners": [member.node for member in membership.learners],
+                        },
+                    )
+                case HandOver(to):
+                    log.transfer_leader(to)
+                case Settled():
+                    return True
+                case None:
+                    pass
+        except (Conflict, InvalidRequest, Unavailable) as refusal:
+            # A change is under way already, or leadership is lost: the next round looks again.
+            logger.debug("step refused", extra={"log": log.name, "reason": str(refusal)})
+        return False
+
+    def _replacements(self) -> list[Command]:
+        """Give the place of a lost memory to the one that the node has now."""
+        commands: list[Command] = []
+        for replicas in self._metadata.all_replicas():
+            members = tuple(self._newest(replicas.group, pair) for pair in replicas.members)
+            if members != replicas.members:
+                commands.append(ChangeReplicas(replicas.group, members))
+        return commands
+
+    def _newest(self, group: int, pair: tuple[int, int]) -> tuple[int, int]:
+        node = self._metadata.nodes.get(pair[0])
+        if node is None:
+            return pair
+        return node.node_id, node.replaced.get(group, node.incarnation)
+
+
+def metadata_members(metadata: ClusterMetadata, membership: Membership) -> list[Member]:
+    """Return all nodes, those first that should vote on the metadata.
+
+    Whoever votes goes on, so that nodes that come and go change as little as possible; a node that
+    is being drained should not.
+    """
+    members = [metadata.nodes[node_id].member for node_id in sorted(metadata.nodes)]
+    return sorted(
+        members,
+        key=lambda member: (member.node in metadata.draining, member not in membership.voters),
+    )
+
+
+def metadata_voter_count(nodes: int) -> int:
+    """Return how many of the nodes vote: an odd number, as one more could fail and help nothing."""
+    count = min(nodes, METADATA_VOTERS_MAX)
+    return count - 1 if count > 2 and count % 2 == 0 else count
+
+
+def _member(pair: tuple[int, int]) -> Member:
+    return Member(NodeId(pair[0]), Incarnation(pair[1]))

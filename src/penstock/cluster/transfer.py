@@ -1,0 +1,172 @@
+"""Bringing a replica up to date that lacks entries which the leader no longer keeps.
+
+The leader offers a snapshot: the state of the machine after some entry, and the segments of the log
+up to that entry as they lie on its disk. The follower copies them aside, file by file, and when all
+of it is durable swaps it in for its own log.
+
+Files of a copy lie in `incoming/` of the replica's directory. The last one written is `complete`,
+the list of all others. What may crash:
+
+- before `complete` is durable: the copy is thrown away at the next start;
+- after that: the swap is carried out again from the list. It first removes files of the old log
+  that are not on the list, then moves the copied files into place, then removes the list; each of
+  these can be repeated.
+
+Term and vote stay: they are the replica's own, not the log's.
+"""
+
+from pathlib import Path
+
+import msgspec
+
+from penstock.errors import Corruption, InvalidRequest
+from penstock.log import (
+    INDEX_SUFFIX,
+    LOG_SUFFIX,
+    STATE_SUFFIX,
+    Disk,
+    IndexHeader,
+    PartitionLog,
+    index_bytes,
+    segment_path,
+    snapshot_name,
+)
+
+INCOMING = "incoming"
+_COMPLETE = "complete"
+# Files that belong to the replica and not to its log.
+_KEPT = frozenset({INCOMING, "vote"})
+CHUNK_BYTES = 1024 * 1024
+
+
+class FileCopy(msgspec.Struct, frozen=True):
+    """One file of a snapshot, and how much of it belongs to it."""
+
+    name: str
+    size_bytes: int
+
+
+class Manifest(msgspec.Struct, frozen=True):
+    """All files of a snapshot."""
+
+    index: int
+    next_offset: int
+    term: int
+    files: list[FileCopy]
+
+
+class ChunkRequest(msgspec.Struct, frozen=True):
+    """Ask for a part of a file of a snapshot."""
+
+    group: int
+    index: int
+    name: str
+    position: int
+    size_bytes: int
+
+
+def manifest_of(disk: Disk, log: PartitionLog, index: int) -> Manifest:
+    """Return the files of the snapshot that stands for all entries up to `index`."""
+    name = snapshot_name(index + 1)
+    files = [FileCopy(name, disk.open(log.directory / name).size())]
+    for segment in log.segments:
+        rows = min(segment.table.count, index + 1 - segment.first_index)
+        if rows <= 0:
+            break
+        last = segment.table.row(rows - 1)
+        for suffix, size_bytes in (
+            (LOG_SUFFIX, last.log_end),
+            (STATE_SUFFIX, last.state_end),
+            (INDEX_SUFFIX, index_bytes(rows)),
+        ):
+            files.append(FileCopy(segment.path(suffix).name, size_bytes))
+    return Manifest(index, log.offset_before(index + 1), log.term_at(index), files)
+
+
+def read_chunk(disk: Disk, directory: Path, request: ChunkRequest) -> bytes:
+    """Read a part of a file that a manifest names. Runs in a thread."""
+    if "/" in request.name or request.size_bytes > CHUNK_BYTES:
+        raise InvalidRequest(f"{request.name!r} is not a file of a snapshot")
+    file = disk.open(directory / request.name)
+    try:
+        return file.read_at(request.position, request.size_bytes)
+    finally:
+        file.close()
+
+
+class IncomingCopy:
+    """A snapshot that is being copied."""
+
+    def __init__(self, disk: Disk, directory: Path) -> None:
+        self._disk = disk
+        self._directory = directory / INCOMING
+
+    def begin(self) -> None:
+        """Start with nothing."""
+        if self._disk.exists(self._directory):
+            self._disk.remove_tree(self._directory)
+        self._disk.make_directory(self._directory)
+
+    def write(self, name: str, position: int, chunk: bytes) -> None:
+        """Write one part of a file; the first part creates it."""
+        path = self._directory / name
+        file = self._disk.open(path) if position else self._disk.create(path)
+        file.write_at(position, [chunk])
+        file.close()
+
+    def complete(self, names: list[str], active: IndexHeader) -> None:
+        """Say that all files are there; from here on the swap will happen.
+
+        The log gets an empty segment at its end: rows of the copied ones are taken as they are,
+        also where compaction has removed what they could be derived from.
+        """
+        for suffix, content in (
+            (LOG_SUFFIX, b""),
+            (STATE_SUFFIX, b""),
+            (INDEX_SUFFIX, active.pack()),
+        ):
+            name = segment_path(self._directory, active.first_index, suffix).name
+            self.write(name, 0, content)
+            names = [*names, name]
+        for name in names:
+            file = self._disk.open(self._directory / name)
+            file.sync()
+            file.close()
+        self._disk.sync_directory(self._directory)
+        self.write(_COMPLETE, 0, msgspec.json.encode(names))
+        file = self._disk.open(self._directory / _COMPLETE)
+        file.sync()
+        file.close()
+        self._disk.sync_directory(self._directory)
+
+
+def finish_interrupted_transfer(disk: Disk, directory: Path) -> None:
+    """Carry out a swap that a crash stopped, or throw an unfinished copy away."""
+    incoming = directory / INCOMING
+    if not disk.exists(incoming):
+        return
+    if disk.exists(incoming / _COMPLETE):
+        swap_in(disk, directory)
+    else:
+        disk.remove_tree(incoming)
+        disk.sync_directory(directory)
+
+
+def swap_in(disk: Disk, directory: Path) -> None:
+    """Replace the log by the copy that is complete."""
+    incoming = directory / INCOMING
+    file = disk.open(incoming / _COMPLETE)
+    try:
+        names = msgspec.json.decode(file.read_at(0, file.size()), type=list[str])
+    except msgspec.MsgspecError as error:
+        raise Corruption(f"{incoming / _COMPLETE} cannot be read: {error}") from error
+    for name in disk.names(directory):
+        if name not in names and name not in _KEPT:
+            disk.remove(directory / name)
+    disk.sync_directory(directory)
+    for name in names:
+        if disk.exists(incoming / name):
+            disk.rename(incoming / name, directory / name)
+    disk.sync_directory(directory)
+    disk.remove_tree(incoming)
+    disk.sync_directory(directory)

@@ -1,0 +1,20 @@
+"""What every log of a node shares: the loop, the threads, the disk, the clock, chance."""
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import Executor
+from dataclasses import dataclass
+
+from penstock.clock import Clock
+from penstock.log import Disk
+
+
+@dataclass(frozen=True, slots=True)
+class Workplace:
+    """Everything here can be replaced by a simulation."""
+
+    loop: asyncio.AbstractEventLoop
+    executor: Executor
+    disk: Disk
+    clock: Clock
+    randrange: Callable[[int], int]

@@ -1,0 +1,66 @@
+"""Reads requests and writes answers: numbers in paths, JSON bodies, and whom changes come from."""
+
+import re
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+from urllib.parse import urlsplit
+
+import msgspec
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+
+from penstock.errors import InvalidRequest
+from penstock.protocols.http.endpoints import JSON
+
+BODY_BYTES_MAX = 64 * 1024
+NUMBER_MAX = 2**31 - 1
+
+Body = TypeVar("Body")
+Call = Callable[[Request], Awaitable[Response]]
+
+
+def json_response(
+    body: object, *, status: int = 200, headers: dict[str, str] | None = None
+) -> Response:
+    """Answer with JSON."""
+    return Response(msgspec.json.encode(body), status, headers, media_type=JSON)
+
+
+def read_number(request: Request, name: str) -> int:
+    """Return a number of the path, or raise `InvalidRequest`."""
+    text: str = request.path_params[name]
+    if re.fullmatch("[0-9]{1,10}", text) is None or int(text) > NUMBER_MAX:
+        raise InvalidRequest(f"{name} is {text!r}, not a whole number in 0..{NUMBER_MAX}")
+    return int(text)
+
+
+async def read_body(request: Request, kind: type[Body]) -> Body:
+    """Decode the body of a request, or raise `InvalidRequest`; nothing stands for `{}`."""
+    body = bytearray()
+    async for chunk in request.stream():
+        body += chunk
+        if len(body) > BODY_BYTES_MAX:
+            raise InvalidRequest(f"the body is larger than {BODY_BYTES_MAX} bytes")
+    try:
+        return msgspec.json.decode(bytes(body) or b"{}", type=kind)
+    except msgspec.MsgspecError as error:
+        shown = bytes(body[:200]).decode(errors="replace")
+        raise InvalidRequest(f"the body is {shown!r}: {error}") from error
+
+
+def from_here(call: Call) -> Call:
+    """Refuse what a browser sends for a page of another site.
+
+    The port asks for no password as long as only trusted machines reach it, and a browser on one
+    of them would lend that trust to any page.
+    """
+
+    async def checked(request: Request) -> Response:
+        origin = request.headers.get("origin")
+        host = request.headers.get("host")
+        if origin is not None and urlsplit(origin).netloc != host:
+            raise HTTPException(403, f"A page of {origin} may not change the cluster at {host}.")
+        return await call(request)
+
+    return checked

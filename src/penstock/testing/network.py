@@ -1,0 +1,82 @@
+"""A network that loses, repeats, delays and reorders what it carries.
+
+Each message takes a way of its own, so any two may overtake each other. A cut is one-way and takes
+what is sent while it lasts; what is under way arrives. Appends travel as bytes, as they would on a
+wire, because the receiver writes into them; all other messages never change and travel as they are.
+"""
+
+from collections.abc import Callable
+from random import Random
+
+from penstock.ids import NodeId
+from penstock.raft import Append, Message, decode, encode
+from penstock.testing.machine import ANY_LIFE, SimMachine
+from penstock.testing.schedule import Schedule
+
+_SLOW = 20
+
+
+class SimNetwork:
+    """Joins machines; `loss`, `repetition` and `slowness` are chances per message."""
+
+    def __init__(self, schedule: Schedule, random: Random) -> None:
+        self.delay_us = 500
+        """The usual time on the way, from half to one and a half of this."""
+        self.loss = 0.0
+        self.repetition = 0.0
+        self.slowness = 0.0
+        """The chance that a message takes up to twenty times as long."""
+        self.cuts: set[tuple[int, int]] = set()
+        self.lost = 0
+        self.repeated = 0
+        self._schedule = schedule
+        self._random = random.random
+        self._ends: dict[NodeId, tuple[SimMachine, Callable[[int, Message], None]]] = {}
+
+    def join(
+        self, node: NodeId, machine: SimMachine, receive: Callable[[int, Message], None]
+    ) -> None:
+        """Deliver messages for `node` to a machine."""
+        self._ends[node] = (machine, receive)
+
+    def isolate(self, node: int) -> None:
+        """Cut a node off in both directions."""
+        for other in self._ends:
+            if other != node:
+                self.cuts |= {(node, other), (other, node)}
+
+    def send(self, group: int, message: Message) -> None:
+        """Take a message on its way, or not."""
+        end = self._ends.get(message.to)
+        if end is None or (self.cuts and (message.sender, message.to) in self.cuts):
+            self.lost += 1
+            return
+        random = self._random
+        if self.loss and random() < self.loss:
+            self.lost += 1
+            return
+        self._carry(end, group, message)
+        if self.repetition and random() < self.repetition:
+            self.repeated += 1
+            self._carry(end, group, message)
+
+    def _carry(
+        self,
+        end: tuple[SimMachine, Callable[[int, Message], None]],
+        group: int,
+        message: Message,
+    ) -> None:
+        delay_us = self.delay_us * (0.5 + self._random())
+        if self.slowness and self._random() < self.slowness:
+            delay_us *= 1 + _SLOW * self._random()
+        if type(message) is Append:
+            frame = b"".join(encode(message))
+            self._schedule.later_on(
+                end[0], ANY_LIFE, int(delay_us), _deliver_bytes, end[1], group, frame
+            )
+        else:
+            self._schedule.later_on(end[0], ANY_LIFE, int(delay_us), end[1], group, message)
+
+
+def _deliver_bytes(receive: Callable[[int, Message], None], group: int, frame: bytes) -> None:
+    receive(group, decode(bytearray(frame)))

@@ -1,0 +1,167 @@
+"""Play many histories and tell what they were like; or play one again.
+
+    python -m tests.simulation --seconds 600       as many as fit into ten minutes
+    python -m tests.simulation --seeds 200         two hundred of them
+    python -m tests.simulation --seed 17           one, as it was
+    python -m tests.simulation --seed 17 --verbose one, with a line for each fault
+
+The last line of the report is a JSON object. The exit code is 1 when an invariant did not hold.
+"""
+
+import argparse
+import gc
+import json
+import logging
+import multiprocessing
+import os
+import sys
+import time
+import warnings
+from collections import Counter
+from collections.abc import Iterator
+
+from tests.simulation.world import EVENTS_DEFAULT, Outcome, World, play
+
+_PROGRESS_S = 5.0
+
+
+def main() -> int:
+    """Run the command."""
+    options = _options()
+    _prepare()
+    if options.seed is not None:
+        return _replay(options)
+    started_s = time.monotonic()
+    totals = Totals()
+    deadline_s = started_s + options.seconds if options.seconds else float("inf")
+    seeds = range(options.first, options.first + (options.seeds or sys.maxsize // 2))
+    told_s = started_s
+    with multiprocessing.Pool(options.workers, initializer=_prepare) as pool:
+        jobs = _jobs(seeds, options.events, deadline_s)
+        for outcome in pool.imap_unordered(_play, jobs):
+            if outcome is None:
+                break
+            totals.add(outcome)
+            if outcome.violation:
+                print(f"seed {outcome.seed}: {outcome.violation[:500]}")
+                print(f"  replay: {_replay_command(outcome.seed, options.events)}", flush=True)
+            if time.monotonic() - told_s > _PROGRESS_S:
+                told_s = time.monotonic()
+                print(totals.line(told_s - started_s), flush=True)
+            if time.monotonic() > deadline_s:
+                pool.terminate()
+                break
+    elapsed_s = time.monotonic() - started_s
+    print(totals.line(elapsed_s))
+    print(json.dumps(totals.report(elapsed_s, options.workers)))
+    return 1 if totals.violations else 0
+
+
+class Totals:
+    """What all histories together amount to."""
+
+    def __init__(self) -> None:
+        self.histories = 0
+        self.events = 0
+        self.simulated_s = 0.0
+        self.acked = 0
+        self.reads = 0
+        self.terms = 0
+        self.faults: Counter[str] = Counter()
+        self.violations: list[int] = []
+
+    def add(self, outcome: Outcome) -> None:
+        """Count one history."""
+        self.histories += 1
+        self.events += outcome.events
+        self.simulated_s += outcome.simulated_s
+        self.acked += outcome.acked
+        self.reads += outcome.reads
+        self.terms += outcome.terms
+        self.faults += outcome.faults
+        if outcome.violation:
+            self.violations.append(outcome.seed)
+
+    def line(self, elapsed_s: float) -> str:
+        """One line for people."""
+        return (
+            f"{elapsed_s:6.0f} s  {self.histories} histories  {self.events:,} events"
+            f"  {self.events / elapsed_s:,.0f} events/s  {self.simulated_s:,.0f} s simulated"
+            f"  {self.acked:,} acknowledged  {self.terms:,} terms"
+            f"  {len(self.violations)} violations"
+        )
+
+    def report(self, elapsed_s: float, workers: int) -> dict[str, object]:
+        """Everything, for machines."""
+        return {
+            "histories": self.histories,
+            "events": self.events,
+            "events_per_s": round(self.events / elapsed_s),
+            "elapsed_s": round(elapsed_s, 1),
+            "workers": workers,
+            "simulated_s": round(self.simulated_s),
+            "acknowledged": self.acked,
+            "reads": self.reads,
+            "terms": self.terms,
+            "faults": dict(self.faults.most_common()),
+            "violations": sorted(self.violations),
+        }
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m tests.simulation")
+    parser.add_argument("--seed", type=int, help="play this one history")
+    parser.add_argument("--seeds", type=int, help="how many histories to play")
+    parser.add_argument("--seconds", type=float, help="for how long to play histories")
+    parser.add_argument("--first", type=int, default=0, help="the first seed")
+    parser.add_argument("--events", type=int, default=EVENTS_DEFAULT, help="events with faults")
+    parser.add_argument("--workers", type=int, default=os.cpu_count())
+    parser.add_argument("--verbose", action="store_true", help="a line for each fault")
+    options = parser.parse_args()
+    if options.seeds is None and options.seconds is None:
+        options.seconds = 60.0
+    return options
+
+
+def _prepare() -> None:
+    logging.disable(logging.CRITICAL)
+    warnings.simplefilter("ignore", RuntimeWarning)
+    # Histories leave cycles behind; looking for them often costs more than their memory.
+    gc.set_threshold(100_000, 20, 50)
+
+
+def _jobs(seeds: range, events: int, deadline_s: float) -> Iterator[tuple[int, int, float]]:
+    for seed in seeds:
+        if time.monotonic() > deadline_s:
+            return
+        yield seed, events, deadline_s
+
+
+def _play(job: tuple[int, int, float]) -> Outcome | None:
+    seed, events, deadline_s = job
+    return None if time.monotonic() > deadline_s else play(seed, events=events)
+
+
+def _replay_command(seed: int, events: int) -> str:
+    at = "" if events == EVENTS_DEFAULT else f" --events {events}"
+    return f"python -m tests.simulation --seed {seed}{at}"
+
+
+def _replay(options: argparse.Namespace) -> int:
+    world = World(options.seed)
+    if options.verbose:
+        world.faults.on_fault = lambda name: print(
+            f"{world.schedule.events:8} {world.schedule.now_us / 1e6:10.6f} {name}"
+        )
+    try:
+        outcome = world.run(options.events)
+    except Exception:
+        print(f"event {world.schedule.events}, {world.schedule.now_us / 1e6:.6f} s", flush=True)
+        raise
+    print(f"seed {outcome.seed}: {outcome.events} events, trace {outcome.trace & (1 << 64) - 1:x}")
+    print(dict(outcome.faults.most_common()))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,269 @@
+"""One machine of the simulation: a real replica on a simulated disk, clock, loop and network."""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from random import Random
+from types import SimpleNamespace
+from typing import Any
+
+from penstock.cluster.housekeeping import Housekeeper
+from penstock.cluster.partition import Partition
+from penstock.cluster.replicated_log import ReplicaIdentity, ReplicatedLog
+from penstock.cluster.topic_machine import TopicMachine
+from penstock.cluster.upkeep import Upkeep
+from penstock.cluster.workplace import Workplace
+from penstock.errors import Corruption, PenstockError
+from penstock.ids import NodeId, TopicPartition
+from penstock.log import LogSettings, Segment
+from penstock.raft import (
+    Effects,
+    Entry,
+    Incarnation,
+    Member,
+    Membership,
+    Message,
+    RaftSettings,
+)
+from penstock.testing import (
+    DriftingClock,
+    MachineStopped,
+    Schedule,
+    SimDisk,
+    SimExecutor,
+    SimLoop,
+    SimMachine,
+    SimNetwork,
+)
+from tests.simulation.referee import Referee
+
+GROUP = 7
+PLACE = TopicPartition("orders", 0)
+DIRECTORY = Path("/data/orders/0")
+TICK_US = 10_000
+RAFT = RaftSettings(
+    election_ticks=10,
+    heartbeat_ticks=2,
+    append_bytes_max=600,
+    inflight_messages_max=8,
+    inflight_bytes_max=4000,
+)
+LOG = LogSettings(segment_bytes=6_000, segment_ms=20_000, deletes=False)
+_EXPIRY_MS = 1 << 40
+
+
+class WatchedLog(ReplicatedLog):
+    """The real thing, which shows the referee what it is about to do."""
+
+    witness: "Node"
+
+    def _carry_out(self, effects: Effects) -> None:
+        self.witness.referee.check_effects(self.witness, effects)
+        super()._carry_out(effects)
+
+    def _apply_entry(self, entry: Entry) -> None:
+        self.witness.referee.check_applied(self.witness, entry)
+        super()._apply_entry(entry)
+
+
+class Node:
+    """A machine over many lives of its process and some lives of its disk."""
+
+    def __init__(
+        self,
+        name: int,
+        incarnation: int,
+        *,
+        schedule: Schedule,
+        network: SimNetwork,
+        random: Random,
+        referee: Referee,
+    ) -> None:
+        self.name = name
+        self.member = Member(NodeId(name), Incarnation(incarnation))
+        self.directory = DIRECTORY
+        self.disk = SimDisk()
+        self.machine = SimMachine(name, self._halted)
+        self.clock = DriftingClock(schedule)
+        self.referee = referee
+        self.founders: Membership | None = None
+        """Who founds the group; None for a node that joins a group that exists."""
+        self.partition: Partition | None = None
+        self.log: WatchedLog | None = None
+        self.is_rotten = False
+        """A bit was flipped on this disk; only a new disk makes that good."""
+        self.is_unfit = False
+        """The disk or what is on it is no good, and the replica has said so."""
+        self.cuts_power = False
+        """Whether the next stop takes what was not synced."""
+        self.disk_us = 300
+        self.starts = 0
+        self.on_down: Callable[[Node], None] = lambda node: None
+        # What the referee has seen of the present life.
+        self.commit_seen = 0
+        self.applied_seen = 0
+        self.watermark_seen = 0
+        self.led_term = -1
+        self.durable_term = 0
+        self._schedule = schedule
+        self._network = network
+        self._random = random
+        self._paths: dict[tuple[int, str], Path] = {}
+        network.join(self.member.node, self.machine, self._receive)
+
+    # Lives.
+
+    @property
+    def is_on(self) -> bool:
+        return self.machine.is_on
+
+    def start(self) -> None:
+        """Start the process; recovery may end it again."""
+        if self.machine.is_on:
+            return
+        self.starts += 1
+        loop = SimLoop(self._schedule, self.machine, delay_us=self._wake_us, rate=self.clock.rate)
+        executor = SimExecutor(self._schedule, self.machine, self._job_us)
+        self.machine.start(loop)
+        self.workplace = Workplace(loop, executor, self.disk, self.clock, self._randrange)
+        asyncio._set_running_loop(loop)
+        try:
+            self._open()
+        except MachineStopped:
+            self._halted()
+        except Corruption:
+            self.is_unfit = True
+            self.stop()
+        except (OSError, PenstockError):
+            # The disk is full or has failed to sync; whoever looks after the machine restarts it.
+            self.cuts_power = True
+            self.stop()
+        finally:
+            asyncio._set_running_loop(None)
+
+    def _open(self) -> None:
+        machine = TopicMachine(producer_expiry_ms=_EXPIRY_MS)
+        if self.founders is not None:
+            ReplicatedLog.found(self.workplace, self.directory, self.founders, machine)
+        log = WatchedLog(
+            ReplicaIdentity(str(PLACE), GROUP, self.member),
+            self.directory,
+            LOG,
+            machine,
+            self.workplace,
+            transport=self,
+            raft_settings=RAFT,
+        )
+        log.witness = self
+        self.commit_seen = 0
+        self.applied_seen = log.applied_index
+        self.watermark_seen = 0
+        self.led_term = -1
+        self.durable_term = 0
+        self._paths.clear()
+        self.partition = Partition(PLACE, log, machine)
+        self.log = log
+        # The upkeep of one log asks its housekeeper for nothing else.
+        cluster: Any = SimpleNamespace(upkeep=Upkeep())
+        unused: Any = None
+        self.keeper = Housekeeper(cluster, unused, unused, self.workplace)
+        self.referee.check(self)
+        self._later(self._random.random() * TICK_US, self._tick)
+
+    def stop(self) -> None:
+        """End the process by a kill or by a power cut."""
+        self.machine.stop()
+        self.partition = self.log = None
+        if self.cuts_power:
+            order = "subset" if self._random.random() < 0.5 else "prefix"
+            self.disk.crash(self._random, order)
+        else:
+            self.disk.kill()
+        self.cuts_power = False
+        self.on_down(self)
+
+    def _halted(self) -> None:
+        """The disk stopped the machine between two operations."""
+        self.stop()
+
+    def soon(self, act: Callable[..., None], *args: Any) -> None:
+        """Let something happen on this machine, unless it stops before."""
+        self._schedule.later_on(self.machine, self.machine.life, 0, act, *args)
+
+    def _later(self, delay_us: float, act: Callable[..., Any], *args: Any) -> None:
+        self._schedule.later_on(self.machine, self.machine.life, int(delay_us), act, *args)
+
+    def _wake_us(self) -> int:
+        return 20 + int(60 * self._random.random())
+
+    def _job_us(self) -> int:
+        return int(self.disk_us * (0.3 + self._random.random()))
+
+    def _randrange(self, count: int) -> int:
+        return int(self._random.random() * count)
+
+    # Events.
+
+    def _tick(self) -> None:
+        assert self.log is not None
+        self.log.tick()
+        self._later(TICK_US / self.clock.rate, self._tick)
+
+    def _receive(self, group: int, message: Message) -> None:
+        assert self.log is not None
+        assert group == GROUP
+        self.log.step(message)
+
+    def send(self, group: int, message: Message) -> None:
+        """Carry a message of the replica to the network: the node is its transport."""
+        self.referee.check_sent(self, message)
+        self._network.send(group, message)
+
+    # Upkeep.
+
+    def save_snapshot(self) -> None:
+        """Save a snapshot, as housekeeping does."""
+        if log := self._healthy():
+            self._work(log, "snapshot", ReplicatedLog.save_snapshot)
+
+    def checkpoint(self) -> None:
+        """Save a checkpoint, as housekeeping does."""
+        if log := self._healthy():
+            self._work(log, "checkpoint", self.keeper._checkpoint)
+
+    def seal(self) -> None:
+        """Begin a new segment when the old one is due, as housekeeping does."""
+        if log := self._healthy():
+            now_ms = self.clock.now_ms()
+
+            async def seal_if_due(log: ReplicatedLog) -> None:
+                await log.run_exclusive(lambda: log.log.seal_if_due(now_ms))
+
+            self._work(log, "seal", seal_if_due)
+
+    def _work(
+        self,
+        log: ReplicatedLog,
+        name: str,
+        run: Callable[[ReplicatedLog], Coroutine[Any, Any, None]],
+    ) -> None:
+        assert self.machine.process is not None
+        task = self.machine.process.create_task(self.keeper._work_on(log, name, run))
+        task.add_done_callback(_raise)
+
+    def _healthy(self) -> WatchedLog | None:
+        return self.log if self.log is not None and self.log.failure is None else None
+
+    def path_of(self, segment: Segment, suffix: str) -> Path:
+        """The path of a segment's file, kept because it is asked for at every commit."""
+        key = (segment.first_index, suffix)
+        path = self._paths.get(key)
+        if path is None:
+            path = self._paths[key] = segment.path(suffix)
+        return path
+
+
+def _raise(task: asyncio.Task[None]) -> None:
+    """A task that fails in a way that nobody foresaw ends the simulation."""
+    if not task.cancelled() and (error := task.exception()) is not None:
+        raise error

@@ -1,0 +1,305 @@
+"""What must hold after every event, whatever was lost, repeated, delayed, torn or forgotten.
+
+The referee sees the real replicas from outside. It remembers which entries were ever written, which
+were committed, who led which term and what clients were told; every new fact is compared with what
+is remembered, so that a check costs nothing while nothing changes.
+"""
+
+import struct
+from bisect import bisect_left
+from typing import TYPE_CHECKING
+
+from crc32c import crc32c
+
+from penstock.log import EntryKind, LogSettings, PartitionLog
+from penstock.log.state import read_state_entry
+from penstock.raft import Effects, Entry, Message, Role, VoteRequest, VoteResponse
+from penstock.raft import EntryKind as RaftKind
+from penstock.record import read_header
+from penstock.record.batch import checksum_matches
+
+if TYPE_CHECKING:
+    from tests.simulation.node import Node
+
+_LEADER = Role.LEADER
+# Two slots of a sequence number, term, vote and commit index, and a checksum.
+_SLOT = struct.Struct("<qqqq")
+_SLOTS_AT = (0, 512)
+_CRC = struct.Struct("<I")
+
+
+class Violation(AssertionError):
+    """An invariant does not hold."""
+
+
+def require(holds: bool, claim: str, *facts: object) -> None:
+    """Raise when a claim is not true."""
+    if not holds:
+        raise Violation(f"{claim}: {', '.join(map(str, facts))}" if facts else claim)
+
+
+class Referee:
+    """Watches all nodes of one group."""
+
+    def __init__(self) -> None:
+        self.leaders: dict[int, int] = {}
+        self.committed: list[Entry] = []
+        self.graves: list[Node] = []
+        """Nodes that lost their disks: what they acknowledged before may still be counted."""
+        self.nodes: dict[int, Node] = {}
+        self.batches: dict[int, bytes] = {}
+        """Committed record batches by their first offset."""
+        self.rotten_reads = 0
+        self._reigns: list[int] = []
+        """For each committed entry, the term of the leader that committed it."""
+        self._written: dict[tuple[int, int], tuple[Entry, int]] = {}
+        self._shown_terms: list[int] = []
+        self._shown_marks: list[int] = []
+
+    # What replicas do.
+
+    def check(self, node: "Node") -> None:
+        """Look at one node after an event."""
+        log = node.log
+        if log is None:
+            return
+        raft = log.raft
+        if raft.commit_index != node.commit_seen:
+            self._commit_moved(node)
+        if raft.role is _LEADER and raft.term != node.led_term:
+            self._check_new_leader(node)
+        if log.high_watermark != node.watermark_seen:
+            require(
+                log.high_watermark > node.watermark_seen,
+                "the high watermark of a replica fell",
+                log.high_watermark,
+                node.watermark_seen,
+            )
+            node.watermark_seen = log.high_watermark
+
+    def check_effects(self, node: "Node", effects: Effects) -> None:
+        """Look at what a replica is about to do."""
+        self.check(node)
+        write = effects.write
+        if write is None or not write.entries:
+            return
+        assert node.log is not None
+        first = write.entries[0]
+        prev_term = node.log.raft._log.term_at(first.index - 1)
+        for entry in write.entries:
+            self._check_log_matching(entry, prev_term)
+            prev_term = entry.term
+
+    def check_applied(self, node: "Node", entry: Entry) -> None:
+        """Every replica applies the committed entries, each once and in order."""
+        require(entry.index == node.applied_seen + 1, "an entry is skipped or repeated", entry)
+        node.applied_seen = entry.index
+        require(
+            entry.index <= len(self.committed), "an entry is applied before it commits", entry.index
+        )
+        known = self.committed[entry.index - 1]
+        require(
+            known.term == entry.term and known.payload == entry.payload,
+            "replicas apply different entries",
+            node.name,
+            entry,
+            known,
+        )
+
+    def check_sent(self, node: "Node", message: Message) -> None:
+        """A term or a vote is on disk before any message reveals it (section 5.1)."""
+        if isinstance(message, VoteRequest | VoteResponse) and message.is_trial:
+            return
+        is_vote = isinstance(message, VoteResponse) and message.is_granted
+        if message.term <= node.durable_term and not is_vote:
+            return
+        term, vote = durable_vote(node)
+        node.durable_term = max(node.durable_term, term)
+        assert node.log is not None
+        known = max(term, node.log.log.last_term)
+        is_known = message.term <= known or node.is_rotten
+        require(is_known, "a term is revealed that is not saved", message, term)
+        if is_vote and term <= message.term and not node.is_rotten:
+            is_saved = term == message.term and vote == message.to
+            require(is_saved, "a vote is revealed that is not saved", message, term, vote)
+
+    def _check_log_matching(self, entry: Entry, prev_term: int | None) -> None:
+        """Index and term name an entry and its predecessor; so, by induction, its whole prefix."""
+        found = self._written.get((entry.index, entry.term))
+        if found is None:
+            kept = Entry(
+                entry.index, entry.term, entry.kind, entry.size_bytes, bytes(entry.payload)
+            )
+            self._written[entry.index, entry.term] = (kept, prev_term or 0)
+            return
+        require(
+            found[0].payload == entry.payload,
+            "two entries have the same index and term",
+            entry,
+            found[0],
+        )
+        require(
+            prev_term is None or found[1] == prev_term, "an entry has two prefixes", entry.index
+        )
+
+    def _check_new_leader(self, node: "Node") -> None:
+        assert node.log is not None
+        raft = node.log.raft
+        node.led_term = raft.term
+        known = self.leaders.setdefault(raft.term, node.name)
+        require(known == node.name, "two leaders in one term", raft.term, known, node.name)
+        # Log matching makes the newest entry that an earlier term committed speak for all.
+        index = bisect_left(self._reigns, raft.term)
+        if index:
+            require(
+                raft._log.term_at(index) in (None, self.committed[index - 1].term),
+                "a leader lacks a committed entry",
+                node.name,
+                raft.term,
+                index,
+            )
+
+    # Commits.
+
+    def _commit_moved(self, node: "Node") -> None:
+        assert node.log is not None
+        raft = node.log.raft
+        commit = raft.commit_index
+        require(commit > node.commit_seen, "the commit index fell", node.name, commit)
+        is_new = commit > len(self.committed)
+        for index in range(node.commit_seen + 1, commit + 1):
+            term = raft._log.term_at(index)
+            if index > len(self.committed):
+                assert term is not None
+                require(
+                    raft.role is _LEADER,
+                    "a follower commits what no leader has committed",
+                    node.name,
+                    index,
+                )
+                self._committed(self._written[index, term][0], raft.term)
+            else:
+                require(
+                    term in (None, self.committed[index - 1].term),
+                    "replicas commit different entries",
+                    node.name,
+                    index,
+                    term,
+                )
+        first, node.commit_seen = node.commit_seen + 1, commit
+        if is_new and raft.role is _LEADER:
+            require(
+                raft._log.term_at(commit) == raft.term,
+                "a leader counted copies of an older term",
+                node.name,
+                commit,
+            )
+            self._check_majority(node, max(first, len(self.committed) - 2))
+
+    def _committed(self, entry: Entry, term: int) -> None:
+        self.committed.append(entry)
+        self._reigns.append(term)
+        if entry.kind is RaftKind.RECORDS:
+            self.batches[read_header(entry.payload).base_offset] = bytes(entry.payload)
+
+    def _check_majority(self, leader: "Node", first: int) -> None:
+        """A committed entry survives a power cut on a majority of voters."""
+        assert leader.log is not None
+        membership = leader.log.raft.membership
+        voters = [
+            node
+            for node in (*self.nodes.values(), *self.graves)
+            if node.member in membership.voters
+        ]
+        for index in range(first, len(self.committed) + 1):
+            entry = self.committed[index - 1]
+            holders = sum(
+                node.is_rotten or holds_durably(node, entry) for node in sorted(voters, key=_is_off)
+            )
+            require(
+                holders >= membership.quorum,
+                "a committed entry is not durable on a majority",
+                index,
+                f"{holders} of {len(membership.voters)}",
+            )
+
+    # What clients see.
+
+    def check_watermark(self, term: int, watermark: int) -> None:
+        """No leader shows less than leaders of earlier terms have shown."""
+        position = bisect_left(self._shown_terms, term)
+        before = self._shown_marks[position - 1] if position else 0
+        require(watermark >= before, "the high watermark went back", term, watermark, before)
+        if position < len(self._shown_terms) and self._shown_terms[position] == term:
+            require(
+                watermark >= self._shown_marks[position],
+                "the high watermark of a leader went back",
+                term,
+                watermark,
+            )
+        else:
+            self._shown_terms.insert(position, term)
+            self._shown_marks.insert(position, watermark)
+        self._shown_marks[position] = watermark
+        for later in range(position + 1, len(self._shown_marks)):
+            self._shown_marks[later] = max(self._shown_marks[later], watermark)
+
+    def check_read(self, node: "Node", data: bytes, watermark: int) -> None:
+        """Readers see committed batches, byte for byte, or bytes that fail their checksum."""
+        position = 0
+        while position < len(data):
+            header = read_header(data, position)
+            batch = data[position : position + header.size_bytes]
+            if batch != self.batches.get(header.base_offset):
+                is_noticed = node.is_rotten and not checksum_matches(batch)
+                require(is_noticed, "a reader got wrong bytes", node.name, header.base_offset)
+                self.rotten_reads += 1
+                return
+            require(header.next_offset <= watermark, "a reader got more than is committed")
+            position += header.size_bytes
+
+
+def holds_durably(node: "Node", entry: Entry) -> bool:
+    """Whether a power cut would leave the entry on a node's disk."""
+    if node.log is None:
+        return _recovers(node, entry)
+    log = node.log.log
+    if not log.first_index <= entry.index < log.next_index:
+        return False
+    segment = log._segment_of(entry.index)
+    row = segment.table.row(entry.index - segment.first_index)
+    if row.kind == EntryKind.RECORDS:
+        path = node.path_of(segment, ".log")
+        return node.disk.durable(path, row.log_position, row.log_end) == entry.payload
+    path = node.path_of(segment, ".state")
+    stored = read_state_entry(node.disk.durable(path, row.state_position, row.state_end))
+    return (
+        stored is not None
+        and (stored.index, stored.term) == (entry.index, entry.term)
+        and stored.payload == entry.payload
+    )
+
+
+def _recovers(node: "Node", entry: Entry) -> bool:
+    """Whether recovery finds the entry on the disk of a machine that is off."""
+    disk = node.disk.copy()
+    log = PartitionLog(disk, node.directory, LogSettings())
+    if log.is_empty or not log.first_index <= entry.index < log.next_index:
+        return False
+    row, payload = log.payload_at(entry.index)
+    return row.term == entry.term and payload == entry.payload
+
+
+def durable_vote(node: "Node") -> tuple[int, int]:
+    """The term and the vote that a power cut would leave."""
+    newest = (0, 0, -1, 0)
+    for start in _SLOTS_AT:
+        data = node.disk.durable(node.directory / "vote", start, start + _SLOT.size + _CRC.size)
+        packed, crc = data[: _SLOT.size], data[_SLOT.size :]
+        if len(crc) == _CRC.size and _CRC.unpack(crc)[0] == crc32c(packed):
+            newest = max(newest, _SLOT.unpack(packed))
+    return newest[1], newest[2]
+
+
+def _is_off(node: "Node") -> bool:
+    return node.log is None

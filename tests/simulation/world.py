@@ -1,0 +1,313 @@
+"""A group of nodes and its clients, the weather that they live in, and how it all ends."""
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from random import Random
+
+from penstock.cluster.steward import Change, GroupView, HandOver, next_step
+from penstock.errors import PenstockError
+from penstock.ids import NodeId
+from penstock.raft import Member, Membership, Role
+from penstock.record import read_header
+from penstock.record.batch import CRC_POSITION
+from penstock.testing import Schedule, SimMachine, SimNetwork
+from tests.simulation.clients import Client, Ledger, unique_of
+from tests.simulation.faults import Faults
+from tests.simulation.node import Node
+from tests.simulation.referee import Referee, Violation, require
+
+EVENTS_DEFAULT = 25_000
+_FOREVER_US = 1 << 60
+_PEACE_US = 100_000
+_PEACE_ROUNDS = 150
+_STEWARD_US = 40_000
+_UPKEEP_US = 60_000
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What one history was like."""
+
+    seed: int
+    events: int
+    simulated_s: float
+    faults: Counter[str]
+    acked: int
+    reads: int
+    terms: int
+    trace: int
+    violation: str | None = None
+
+
+class World:
+    """Everything of one history; the seed decides all of it."""
+
+    def __init__(self, seed: int, *, nodes: int | None = None, with_faults: bool = True) -> None:
+        self.seed = seed
+        self.random = Random(seed)
+        self.schedule = Schedule()
+        self.network = SimNetwork(self.schedule, self.random)
+        self.referee = Referee()
+        self.ledger = Ledger()
+        self.clients: list[Client] = []
+        self._incarnation = 0
+        count = nodes or self.random.choice((3, 3, 3, 3, 3, 3, 3, 5, 5, 2, 1))
+        founded = [self.new_node(name) for name in range(1, count + 1)]
+        founders = Membership.of(node.member for node in founded)
+        for node in founded:
+            node.founders = founders
+        self.faults = Faults(self)
+        for node in founded:
+            node.start()
+        self._add_clients()
+        self.schedule.later(_STEWARD_US, self._steward)
+        self.schedule.later(_UPKEEP_US, self._keep_up)
+        if with_faults:
+            self.faults.begin()
+
+    def new_node(self, name: int) -> Node:
+        """Give a place to a machine with an empty disk."""
+        self._incarnation += 1
+        node = Node(
+            name,
+            self._incarnation,
+            schedule=self.schedule,
+            network=self.network,
+            random=self.random,
+            referee=self.referee,
+        )
+        self.referee.nodes[name] = node
+        return node
+
+    @property
+    def nodes(self) -> dict[int, Node]:
+        """All machines by name; where one was replaced, the newest."""
+        return self.referee.nodes
+
+    def leader(self) -> Node | None:
+        """Some node that leads, as far as it knows."""
+        for node in self.nodes.values():
+            if node.log and node.log.failure is None and node.log.raft.role is Role.LEADER:
+                return node
+        return None
+
+    def _add_clients(self) -> None:
+        interval_us = int(4_000 * (1 + 4 * self.random.random()))
+        for number, window in enumerate((0, 0, 1, 1, 3, 4)):
+            self.clients.append(
+                Client(
+                    number,
+                    window,
+                    schedule=self.schedule,
+                    network=self.network,
+                    random=self.random,
+                    referee=self.referee,
+                    ledger=self.ledger,
+                    interval_us=interval_us,
+                )
+            )
+
+    # A history.
+
+    def run(self, events: int = EVENTS_DEFAULT) -> Outcome:
+        """Let everything happen, then let it end well."""
+        self.schedule.run(until_us=_FOREVER_US, events_max=events, after=self._check)
+        self.conclude()
+        return self.outcome()
+
+    def outcome(self, violation: str | None = None) -> Outcome:
+        """What has happened so far."""
+        faults = Counter(self.faults.counts)
+        faults["messages lost"] = self.network.lost
+        faults["messages repeated"] = self.network.repeated
+        return Outcome(
+            self.seed,
+            self.schedule.events,
+            self.schedule.now_us / 1e6,
+            faults,
+            self.ledger.acked + self.ledger.states_acked,
+            self.ledger.reads,
+            len(self.referee.leaders),
+            hash((self.schedule.trace, len(self.referee.committed), self.ledger.acked)),
+            violation,
+        )
+
+    def advance(self, duration_us: int) -> None:
+        """Let time pass."""
+        self.schedule.run(
+            until_us=self.schedule.now_us + duration_us, events_max=_FOREVER_US, after=self._check
+        )
+
+    def _check(self, machine: SimMachine) -> None:
+        self.referee.check(self.referee.nodes[machine.name])
+
+    # Whoever looks after the group.
+
+    def _steward(self) -> None:
+        """Bring the members back that lost their disks, by the real steps of the real steward."""
+        self.schedule.later(int(_STEWARD_US * (0.5 + self.random.random())), self._steward)
+        leader = self.leader()
+        if leader is None or not self.faults.wants_everyone():
+            return
+        leader.soon(self.take_step, leader, [node.member for node in self.nodes.values()])
+
+    def take_step(self, leader: Node, wanted: list[Member]) -> None:
+        """Take the next step towards these voters."""
+        assert leader.log is not None
+        log = leader.log
+        raft = log.raft
+        view = GroupView(leader.member, raft.membership, raft.followers(), raft.last_index)
+        step = next_step(view, wanted)
+        try:
+            if isinstance(step, Change):
+                raft.propose_membership(step.membership)
+                self.faults.counts["membership change"] += 1
+            elif isinstance(step, HandOver):
+                raft.transfer_leader(step.to)
+        except PenstockError:
+            return
+        log._pump()
+
+    def _keep_up(self) -> None:
+        self.schedule.later(int(_UPKEEP_US * (0.5 + self.random.random())), self._keep_up)
+        node = self.random.choice(list(self.nodes.values()))
+        node.soon(self.random.choice((node.checkpoint, node.save_snapshot, node.seal)))
+
+    # The end.
+
+    def conclude(self) -> None:
+        """Without faults the group makes progress, and holds all that was ever acknowledged."""
+        self.faults.end()
+        before = self.ledger.acked
+        for client in self.clients[1:]:
+            client.is_stopping = self.random.random() < 0.7
+        self._advance_until(lambda: self.ledger.acked > before and self._is_whole())
+        require(self.leader() is not None, "nobody leads after the faults have stopped")
+        require(self.ledger.acked > before, "nothing is acknowledged after the faults")
+        for client in self.clients:
+            client.is_stopping = True
+        self._advance_until(lambda: self._is_whole() and self._is_quiet())
+        self._check_convergence()
+        self._check_acknowledged()
+        self._check_durable()
+
+    def _advance_until(self, is_reached: Callable[[], bool]) -> None:
+        for _ in range(_PEACE_ROUNDS):
+            if is_reached():
+                return
+            self.advance(_PEACE_US)
+            self.faults.repair()
+
+    def _is_whole(self) -> bool:
+        """Whether every node is a voter, up and open."""
+        leader = self.leader()
+        wanted = {node.member for node in self.nodes.values()}
+        return (
+            leader is not None
+            and leader.log is not None
+            and set(leader.log.raft.membership.voters) == wanted
+            and all(node.log and node.log.failure is None for node in self.nodes.values())
+        )
+
+    def _is_quiet(self) -> bool:
+        """Whether everyone has applied everything, and nobody waits for an answer."""
+        return not any(client.pending for client in self.clients) and all(
+            node.log is not None
+            and node.log.applied_index == node.log.raft.last_index == len(self.referee.committed)
+            for node in self.nodes.values()
+        )
+
+    def _check_convergence(self) -> None:
+        leader = self.leader()
+        assert leader is not None
+        assert leader.log is not None
+        wanted = {node.member for node in self.nodes.values()}
+        require(
+            set(leader.log.raft.membership.voters) == wanted,
+            "not everyone is a voter again",
+            leader.log.raft.membership,
+            wanted,
+        )
+        states = set()
+        for node in self.nodes.values():
+            require(node.log is not None, "a node is down in peace", node.name)
+            assert node.log is not None
+            require(node.log.failure is None, "a replica is closed in peace", node.log.failure)
+            require(
+                node.log.applied_index == len(self.referee.committed),
+                "a replica lags behind in peace",
+                node.name,
+                node.log.applied_index,
+                len(self.referee.committed),
+            )
+            states.add(node.log.machine.snapshot())
+        require(len(states) == 1, "replicas have different states", states)
+
+    def _check_acknowledged(self) -> None:
+        for client in self.clients:
+            require(not client.pending, "a batch was never acknowledged", client.pending)
+        uniques: Counter[int] = Counter()
+        sequences: dict[int, int] = {}
+        offset = 0
+        for base_offset in sorted(self.referee.batches):
+            batch = self.referee.batches[base_offset]
+            require(base_offset == offset, "offsets have a gap", base_offset, offset)
+            header = read_header(batch)
+            offset = header.next_offset
+            sent = self.ledger.sent.get(unique_of(batch))
+            require(
+                sent is not None and sent.data[CRC_POSITION:] == batch[CRC_POSITION:],
+                "a batch is in the log that nobody has sent",
+                base_offset,
+            )
+            assert sent is not None
+            uniques[sent.unique] += 1
+            if header.has_producer:
+                expected = sequences.get(header.producer_id, 0)
+                require(
+                    header.base_sequence == expected,
+                    "an idempotent producer's batch is lost, repeated or out of order",
+                    header,
+                    expected,
+                )
+                sequences[header.producer_id] = header.base_sequence + header.records
+        for sent in self.ledger.sent.values():
+            if sent.offset >= 0:
+                require(uniques[sent.unique] == 1, "an acknowledged batch is lost", sent)
+
+    def _check_durable(self) -> None:
+        """Cut everyone's power once more, and compare every stored entry."""
+        for node in self.nodes.values():
+            if node.is_on:
+                node.cuts_power = True
+                node.stop()
+        self.faults.end()
+        for node in self.nodes.values():
+            node.start()
+            require(node.log is not None, "a node does not start again", node.name)
+            assert node.log is not None
+            for entry in self.referee.committed:
+                row, payload = node.log.log.payload_at(entry.index)
+                require(
+                    (row.term, payload) == (entry.term, entry.payload),
+                    "a stored entry is another one after the last power cut",
+                    node.name,
+                    entry.index,
+                )
+
+
+def play(
+    seed: int, *, events: int = EVENTS_DEFAULT, nodes: int | None = None, with_faults: bool = True
+) -> Outcome:
+    """Play one history; a violation is part of the outcome."""
+    world = World(seed, nodes=nodes, with_faults=with_faults)
+    try:
+        return world.run(events)
+    except Violation as violation:
+        return world.outcome(str(violation))
+    except Exception as error:  # noqa: BLE001 (whatever escapes is a finding)
+        return world.outcome(f"{type(error).__name__}: {error}")
+
+
+__all__ = ["EVENTS_DEFAULT", "NodeId", "Outcome", "World", "play"]

@@ -1,0 +1,117 @@
+"""Changes of membership, step by step, as the leader of a group takes them."""
+
+from penstock.cluster.metadata import ClusterMetadata, Node
+from penstock.cluster.steward import Change, GroupView, HandOver, Settled, Step, next_step
+from penstock.cluster.stewardship import metadata_members, metadata_voter_count
+from penstock.ids import EntryIndex, NodeId
+from penstock.raft import FollowerStatus, Incarnation, Member, Membership, ProgressState
+
+
+def member(node: int, incarnation: int = 1) -> Member:
+    return Member(NodeId(node), Incarnation(incarnation))
+
+
+ONE, TWO, THREE, FOUR = (member(node) for node in (1, 2, 3, 4))
+
+
+def follower(node: int, match: int, *, is_active: bool = True) -> FollowerStatus:
+    state = ProgressState.REPLICATE
+    return FollowerStatus(NodeId(node), True, is_active, EntryIndex(match), state)
+
+
+def step(
+    voters: list[Member],
+    learners: list[Member],
+    *followers: FollowerStatus,
+    wanted: list[Member],
+    followed_by: list[Member] | None = None,
+    last_index: int = 5_000,
+) -> Step | None:
+    view = GroupView(ONE, Membership.of(voters, learners), followers, last_index)
+    return next_step(view, wanted, followed_by or [])
+
+
+def test_a_newcomer_learns_before_it_votes() -> None:
+    assert step([ONE, TWO, THREE], [], wanted=[ONE, TWO, FOUR]) == Change(
+        Membership.of([ONE, TWO, THREE], [FOUR])
+    )
+
+
+def test_a_newcomer_votes_when_it_has_caught_up() -> None:
+    lagging = step([ONE, TWO, THREE], [FOUR], follower(4, 3_999), wanted=[ONE, TWO, FOUR])
+    caught_up = step([ONE, TWO, THREE], [FOUR], follower(4, 4_000), wanted=[ONE, TWO, FOUR])
+
+    assert lagging is None
+    assert caught_up == Change(Membership.of([ONE, TWO, THREE, FOUR]))
+
+
+def test_a_newcomer_that_was_never_heard_does_not_vote_even_on_a_short_log() -> None:
+    waiting = step([ONE, TWO, THREE], [FOUR], follower(4, 0), wanted=[ONE, TWO, FOUR], last_index=3)
+
+    assert waiting is None
+
+
+def test_a_newcomer_that_fell_silent_does_not_vote() -> None:
+    silent = follower(4, 5_000, is_active=False)
+
+    assert step([ONE, TWO, THREE], [FOUR], silent, wanted=[ONE, TWO, FOUR]) is None
+
+
+def test_who_is_to_go_leaves_when_all_others_vote() -> None:
+    left = step([ONE, TWO, THREE, FOUR], [], wanted=[ONE, TWO, FOUR])
+
+    assert left == Change(Membership.of([ONE, TWO, FOUR]))
+
+
+def test_a_leader_that_is_to_go_hands_over_to_whoever_has_most() -> None:
+    handed = step([ONE, TWO, FOUR], [], follower(2, 4_990), follower(4, 4_995), wanted=[TWO, FOUR])
+
+    assert handed == HandOver(NodeId(4))
+
+
+def test_a_cancelled_move_takes_the_learner_out_again() -> None:
+    back = step([ONE, TWO, THREE], [FOUR], wanted=[ONE, TWO, THREE])
+
+    assert back == Change(Membership.of([ONE, TWO, THREE]))
+
+
+def test_a_lost_memory_makes_room_for_the_new_one_of_its_node() -> None:
+    anew = member(3, incarnation=2)
+
+    first = step([ONE, TWO, THREE], [], wanted=[ONE, TWO, anew])
+
+    assert first == Change(Membership.of([ONE, TWO], [anew]))
+
+
+def test_a_voter_that_is_to_follow_only_loses_its_vote_and_stays() -> None:
+    demoted = step([ONE, TWO, THREE, FOUR], [], wanted=[ONE, TWO, FOUR], followed_by=[THREE])
+
+    assert demoted == Change(Membership.of([ONE, TWO, FOUR], [THREE]))
+
+
+def test_a_leader_that_is_to_follow_only_hands_over() -> None:
+    handed = step([ONE, TWO, FOUR], [], follower(2, 4_000), wanted=[TWO, FOUR], followed_by=[ONE])
+
+    assert handed == HandOver(NodeId(2))
+
+
+def test_nothing_is_left_to_do_when_the_membership_is_as_wanted() -> None:
+    assert step([ONE, TWO], [FOUR], wanted=[TWO, ONE], followed_by=[FOUR]) == Settled()
+
+
+def test_an_odd_number_of_nodes_votes_on_the_metadata() -> None:
+    assert [metadata_voter_count(nodes) for nodes in range(1, 9)] == [1, 2, 3, 3, 5, 5, 5, 5]
+
+
+def test_voters_of_the_metadata_stay_until_they_are_drained() -> None:
+    metadata = ClusterMetadata()
+    for node in (1, 2, 3, 4):
+        metadata.nodes[node] = Node(node, 1, "host", 1, "host", 2, 3)
+    membership = Membership.of([TWO, THREE, FOUR], [ONE])
+
+    at_first = metadata_members(metadata, membership)
+    metadata.draining.add(3)
+    while_draining = metadata_members(metadata, membership)
+
+    assert at_first == [TWO, THREE, FOUR, ONE]
+    assert while_draining == [TWO, FOUR, ONE, THREE]
