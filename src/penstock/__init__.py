@@ -1,4 +1,4 @@
-"""Penstock: a durable, replayable log and per-message delivery over the same topics."""
+"""Penstock: a durable, replicated and replayable log that any Kafka client can use."""
 
 from importlib.metadata import version
 
