@@ -11,20 +11,16 @@ import uuid
 from collections.abc import Callable, Coroutine, Iterable, Iterator
 from contextlib import suppress
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from penstock.cluster.contact import Contact
-from penstock.cluster.directories import Directories
 from penstock.cluster.formation import Formation
-from penstock.cluster.identity import Identity
 from penstock.cluster.leaders import LeaderTable
-from penstock.cluster.links import Hello, Leader, Links, load_link_tls
+from penstock.cluster.links import Hello, Leader, Links, RequestKind, load_link_tls
 from penstock.cluster.machine import Machine
 from penstock.cluster.metadata import (
-    METADATA_GROUP,
     AddPartitions,
     AllocateProducerIds,
     ChangeSettings,
@@ -43,38 +39,28 @@ from penstock.cluster.metadata import (
 from penstock.cluster.partition import Partition
 from penstock.cluster.placement import choose_replicas
 from penstock.cluster.repair import hand_over_if_leading, mended_bytes, write_mended
-from penstock.cluster.replicated_log import ReplicaIdentity, ReplicatedLog
+from penstock.cluster.replica_set import ReplicaSet
+from penstock.cluster.replicated_log import ReplicatedLog
+from penstock.cluster.snapshot_exchange import SnapshotExchange
 from penstock.cluster.status import PartitionStatus, leaderless, partition_status
 from penstock.cluster.stewardship import Stewardship
-from penstock.cluster.topic_settings import TopicSettings, resolve_settings
+from penstock.cluster.topic_settings import TopicSettings
 from penstock.cluster.transfer import (
-    CHUNK_BYTES,
     ChunkRequest,
-    IncomingCopy,
-    Manifest,
-    manifest_of,
-    read_chunk,
 )
 from penstock.cluster.upkeep import Upkeep
 from penstock.cluster.workplace import Workplace
 from penstock.config import Address, NodeOptions, read_peers
 from penstock.errors import (
-    Corruption,
     NotLeader,
     PenstockError,
-    StorageFailed,
-    TopicNotFound,
     Unavailable,
 )
 from penstock.ids import NodeId, ProducerId, TopicPartition
-from penstock.log import INDEX_SUFFIX, Damage, IndexHeader, LogSettings, Segment
+from penstock.log import INDEX_SUFFIX, Damage, LogSettings, Segment
 from penstock.raft import (
-    Incarnation,
-    InstallSnapshot,
-    Member,
     Membership,
     Message,
-    RaftSettings,
 )
 
 logger = logging.getLogger(__name__)
@@ -91,13 +77,6 @@ _FOUNDING_FILE = "cluster.msgpack"
 _STEWARD_INTERVAL_S = 0.3
 # A follower that copies a snapshot asks for more of it within this time.
 _HOLD_S = 30.0
-
-_PROPOSE = 1
-_MANIFEST = 2
-_CHUNK = 3
-_STATUS = 4
-_TRANSFER = 5
-_ENTRY = 6
 
 
 class _Founding(msgspec.Struct, frozen=True):
@@ -124,30 +103,31 @@ class Cluster:
     ) -> None:
         self._options = options
         self._workplace = workplace
-        self._group_machine = group_machine
-        self._directories = Directories(options.data_dir, workplace.disk)
-        self._identity = Identity(workplace.disk, options.data_dir, options.node_id)
-        self.member = self._identity.member
-        self._peers = read_peers(options.peers)
-        self._formation = Formation(self.member, frozenset(self._peers))
         self.metadata = ClusterMetadata()
         self.leaders = LeaderTable()
         self._contact = Contact()
+        self._peers = read_peers(options.peers)
         tls = load_link_tls(
             certificate=options.peer_tls_certificate,
             key=options.peer_tls_key,
             authority=options.peer_tls_authority,
         )
-        self.links = Links(self.member.node, self, tls)
-        self._raft_settings = RaftSettings(election_ticks=options.election_ticks, heartbeat_ticks=2)
+        self.links = Links(NodeId(options.node_id), self, tls)
+        self.replicas = ReplicaSet(
+            options,
+            workplace,
+            metadata=self.metadata,
+            transport=self.links,
+            group_machine=group_machine,
+        )
+        self.replicas.on_opened = self._opened
+        self.replicas.on_replaced = self._register_again
+        self.member = self.replicas.identity.member
+        self._formation = Formation(self.member, frozenset(self._peers))
+        self._snapshots = SnapshotExchange(
+            self.links, workplace, bytes_per_s=options.transfer_bytes_per_s
+        )
         self._metadata_log: ReplicatedLog | None = None
-        self._replicas: dict[int, ReplicatedLog] = {}
-        self._directories.claim_group_shards(options.group_shards)
-        self._partitions: dict[TopicPartition, Partition] = {}
-        self._shards: dict[int, ReplicatedLog] = {}
-        self._settings: dict[str, TopicSettings] = {}
-        self.failures: dict[TopicPartition, PenstockError] = {}
-        self._failed_groups: dict[TopicPartition, int] = {}
         self._producer_ids: list[int] = []
         self._producer_id_refill = asyncio.Lock()
         self._work = asyncio.Event()
@@ -157,7 +137,6 @@ class Cluster:
         self._description: Node | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._notices: set[asyncio.Future[None]] = set()
-        self.upkeep = Upkeep()
         self.on_shard_leadership: Callable[[int, ReplicatedLog], None] = lambda *_: None
 
     # Starting.
@@ -193,14 +172,14 @@ class Cluster:
             kafka.host,
             kafka.port,
             http_port,
-            self._identity.replaced,
+            self.replicas.identity.replaced,
         )
         self._description = description
         await self._announce(description)
         self._contact.joined()
         while not self._is_settled():
             await self._wait_for_change()
-        await self._in_thread(lambda: self._directories.report_unknown(self._is_current))
+        await self.replicas.report_unknown()
 
     def _is_settled(self) -> bool:
         """True when all replicas of this node are open, and those without peers are served."""
@@ -208,7 +187,7 @@ class Cluster:
             return False
         return all(
             log.is_serving or log.failure is not None or len(log.raft.membership.voters) > 1
-            for log in self._replicas.values()
+            for log in self.replicas.by_group.values()
         )
 
     async def _wait_for_change(self) -> None:
@@ -250,40 +229,16 @@ class Cluster:
         self._formation.adopt(cluster_id, founding)
 
     async def _open_metadata(self) -> None:
-        log = await self._in_thread(self._open_metadata_log)
+        log = await self._in_thread(lambda: self.replicas.open_metadata(self._formation.founding))
         self._metadata_log = log
+        self._opened(log, None)
         log.on_leadership = lambda: self._metadata_leadership(log)
         self.metadata.watch(self._work.set)
-        log.on_snapshot_wanted = partial(self._fetch_snapshot, log)
-        self._replicas[METADATA_GROUP] = log
         self._spawn(self._reconcile_rounds())
         self._spawn(self._steward_rounds())
         if len(log.raft.membership.voters) == 1:
             log.campaign()
         await self._notify()
-
-    def _open_metadata_log(self) -> ReplicatedLog:
-        """Open the metadata, after beginning it where a crash came between founding and that.
-
-        Were the replica founded before the membership is written down, a node that crashed in
-        between could write down another one and begin the group with two first memberships.
-        """
-        founding = self._formation.founding
-        directory = self._directories.metadata
-        if founding is not None and self._identity.member_of(METADATA_GROUP) in founding.voters:
-            ReplicatedLog.found(self._workplace, directory, founding, self.metadata)
-        return self._open_log("metadata", METADATA_GROUP, directory, self.metadata)
-
-    def _open_log(self, name: str, group: int, directory: Path, machine: Machine) -> ReplicatedLog:
-        return ReplicatedLog(
-            ReplicaIdentity(name, group, self._identity.member_of(group)),
-            directory,
-            _STATE_LOG_SETTINGS,
-            machine,
-            self._workplace,
-            transport=self.links,
-            raft_settings=self._raft_settings,
-        )
 
     def _tell(self) -> None:
         """Wake those who wait for a change, from code that cannot wait."""
@@ -332,14 +287,14 @@ class Cluster:
 
     def disconnected(self, node: NodeId) -> None:
         """A link broke: what was under way may be lost."""
-        for log in self._replicas.values():
+        for log in self.replicas.by_group.values():
             log.unreachable(node)
         self.leaders.lost(node)
         self.leaders.version += 1
 
     def received(self, group: int, message: Message) -> None:
         """Hand a message to its replica; for one that is not open here it is lost."""
-        log = self._replicas.get(group)
+        log = self.replicas.by_group.get(group)
         if log is not None:
             log.step(message)
 
@@ -350,22 +305,24 @@ class Cluster:
     async def asked(self, node: NodeId, kind: int, body: bytes) -> bytes:
         """Answer a peer."""
         del node
-        if kind == _PROPOSE:
+        if kind == RequestKind.PROPOSE:
             return msgspec.msgpack.encode(await self._propose_by_leader(body))
-        if kind == _MANIFEST:
-            return await self._offer_manifest(*msgspec.msgpack.decode(body, type=tuple[int, int]))
-        if kind == _CHUNK:
-            return await self._offer_chunk(msgspec.msgpack.decode(body, type=ChunkRequest))
-        if kind == _ENTRY:
+        if kind == RequestKind.MANIFEST:
             group, index = msgspec.msgpack.decode(body, type=tuple[int, int])
-            log = self._replica(group)
+            return self._snapshots.offer_manifest(self.replicas.log_of(group), index)
+        if kind == RequestKind.CHUNK:
+            request = msgspec.msgpack.decode(body, type=ChunkRequest)
+            return await self._snapshots.offer_chunk(self.replicas.log_of(request.group), request)
+        if kind == RequestKind.ENTRY:
+            group, index = msgspec.msgpack.decode(body, type=tuple[int, int])
+            log = self.replicas.log_of(group)
             log.check_serving()
             return log.log.payload_at(index)[1]
-        if kind == _STATUS:
+        if kind == RequestKind.STATUS:
             return msgspec.msgpack.encode(self.led_partitions())
-        if kind == _TRANSFER:
+        if kind == RequestKind.TRANSFER:
             group, to = msgspec.msgpack.decode(body, type=tuple[int, int])
-            self._replica(group).transfer_leader(NodeId(to))
+            self.replicas.log_of(group).transfer_leader(NodeId(to))
             return b""
         raise PenstockError(f"requests of kind {kind} are unknown")
 
@@ -376,7 +333,7 @@ class Cluster:
         now_s = self._workplace.clock.steady_s()
         return [
             partition_status(partition, self.replicas_of(place), now_s)
-            for place, partition in self._partitions.items()
+            for place, partition in self.replicas.opened()
             if partition.log.is_serving and place.topic in self.metadata.topics
         ]
 
@@ -384,7 +341,7 @@ class Cluster:
         """Ask every node that can be reached for the partitions that it leads."""
         answers = await asyncio.gather(
             *(
-                self.links.request(node, _STATUS, b"", timeout_s=_REQUEST_TIMEOUT_S)
+                self.links.request(node, RequestKind.STATUS, b"", timeout_s=_REQUEST_TIMEOUT_S)
                 for node in self.links.connected
             ),
             return_exceptions=True,
@@ -406,10 +363,12 @@ class Cluster:
         if leader is None or leader.node < 0:
             raise Unavailable(f"group {group} has no leader at the moment")
         if leader.node == self.member.node:
-            self._replica(group).transfer_leader(NodeId(to))
+            self.replicas.log_of(group).transfer_leader(NodeId(to))
             return
         body = msgspec.msgpack.encode((group, to))
-        await self.links.request(NodeId(leader.node), _TRANSFER, body, timeout_s=_REQUEST_TIMEOUT_S)
+        await self.links.request(
+            NodeId(leader.node), RequestKind.TRANSFER, body, timeout_s=_REQUEST_TIMEOUT_S
+        )
 
     # Mending damage.
 
@@ -424,7 +383,9 @@ class Cluster:
 
         async def ask(index: int) -> bytes:
             body = msgspec.msgpack.encode((log.identity.group, index))
-            return await self.links.request(leader, _ENTRY, body, timeout_s=_REQUEST_TIMEOUT_S)
+            return await self.links.request(
+                leader, RequestKind.ENTRY, body, timeout_s=_REQUEST_TIMEOUT_S
+            )
 
         try:
             data = await mended_bytes(segment, damage, ask)
@@ -434,21 +395,10 @@ class Cluster:
         await self._in_thread(partial(write_mended, segment, damage, data))
         return True
 
-    def _replace_replica(self, place: TopicPartition, replicas: Replicas) -> None:
-        """Take part in the group of a damaged replica as a stranger, with an empty log.
-
-        The new incarnation is durable before the damaged files are moved away: an empty log under
-        the old one could vote against what the replica once acknowledged.
-        """
-        if len(replicas.members) > 1:
-            self._identity.replace(replicas.group)
-            self._directories.set_aside(place)
-            self._workplace.loop.call_soon_threadsafe(self._register_again)
-
     def _register_again(self) -> None:
         if self._description is not None:
             description = msgspec.structs.replace(
-                self._description, replaced=self._identity.replaced
+                self._description, replaced=self.replicas.identity.replaced
             )
             self._description = description
             self._spawn(self._announce(description))
@@ -460,95 +410,32 @@ class Cluster:
                 await self.change(RegisterNode(description))
                 return
 
-    # Copying snapshots.
-
-    def _replica(self, group: int) -> ReplicatedLog:
-        log = self._replicas.get(group)
-        if log is None:
-            raise NotLeader(f"group {group} is not replicated here")
-        log.check_open()
-        return log
-
-    async def _offer_manifest(self, group: int, index: int) -> bytes:
-        log = self._replica(group)
-        if log.snapshot_index != index + 1:
-            raise Unavailable(f"{log.name} has a newer snapshot than the one at {index}")
-        log.held_until_s = self._workplace.loop.time() + _HOLD_S
-        return msgspec.msgpack.encode(manifest_of(self._workplace.disk, log.log, index))
-
-    async def _offer_chunk(self, request: ChunkRequest) -> bytes:
-        log = self._replica(request.group)
-        log.held_until_s = self._workplace.loop.time() + _HOLD_S
-        try:
-            chunk: bytes = await self._in_thread(
-                lambda: read_chunk(self._workplace.disk, log.log.directory, request)
-            )
-        except OSError as error:
-            raise Unavailable(f"{request.name} of {log.name} is gone: {error}") from error
-        return chunk
-
-    def _fetch_snapshot(self, log: ReplicatedLog, offer: InstallSnapshot) -> None:
-        self._spawn(self._copy_snapshot(log, offer))
-
-    async def _copy_snapshot(self, log: ReplicatedLog, offer: InstallSnapshot) -> None:
-        """Copy what a leader offers, at the pace that the options allow."""
-        try:
-            await self._copy_files(log, offer)
-        except (OSError, PenstockError) as error:
-            logger.warning("snapshot not copied", extra={"log": log.name, "reason": str(error)})
-            log.snapshot_failed(offer)
-        else:
-            log.snapshot_fetched(offer)
-
-    async def _copy_files(self, log: ReplicatedLog, offer: InstallSnapshot) -> None:
-        group, index = log.identity.group, offer.snapshot.index
-        request = msgspec.msgpack.encode((group, index))
-        answer = await self.links.request(
-            offer.sender, _MANIFEST, request, timeout_s=_REQUEST_TIMEOUT_S
-        )
-        manifest = msgspec.msgpack.decode(answer, type=Manifest)
-        copy = IncomingCopy(self._workplace.disk, log.log.directory)
-        await self._in_thread(copy.begin)
-        for file in manifest.files:
-            position = 0
-            while position < file.size_bytes or position == 0:
-                size_bytes = min(CHUNK_BYTES, file.size_bytes - position)
-                chunk = await self._fetch_chunk(
-                    offer.sender, ChunkRequest(group, index, file.name, position, size_bytes)
-                )
-                await self._in_thread(partial(copy.write, file.name, position, chunk))
-                position += len(chunk)
-                if not chunk:
-                    break
-                await asyncio.sleep(len(chunk) / self._options.transfer_bytes_per_s)
-        names = [file.name for file in manifest.files]
-        active = IndexHeader(
-            index + 1, manifest.next_offset, manifest.term, self._workplace.clock.now_ms()
-        )
-        await self._in_thread(lambda: copy.complete(names, active))
-
-    async def _fetch_chunk(self, node: NodeId, request: ChunkRequest) -> bytes:
-        body = msgspec.msgpack.encode(request)
-        chunk = await self.links.request(node, _CHUNK, body, timeout_s=_REQUEST_TIMEOUT_S)
-        if len(chunk) != request.size_bytes:
-            raise Unavailable(f"{request.name} ended {request.size_bytes - len(chunk)} bytes early")
-        return chunk
-
     # Time and leadership.
 
     async def _steward_rounds(self) -> None:
         stewardship = Stewardship(self.metadata)
         while True:
             await asyncio.sleep(_STEWARD_INTERVAL_S)
-            for command in stewardship.tend(list(self._replicas.values())):
+            for command in stewardship.tend(list(self.replicas.by_group.values())):
                 with suppress(PenstockError):
                     await self.change(command)
 
     async def _tick(self) -> None:
         while True:
             await asyncio.sleep(self._options.tick_ms / 1000)
-            for log in tuple(self._replicas.values()):
+            for log in tuple(self.replicas.by_group.values()):
                 log.tick()
+
+    def _opened(self, log: ReplicatedLog, shard: int | None) -> None:
+        """Follow a replica that was opened: who leads it, and what it cannot get from its log."""
+
+        def leadership() -> None:
+            self._leadership(log)
+            if shard is not None:
+                self.on_shard_leadership(shard, log)
+
+        log.on_leadership = leadership
+        log.on_snapshot_wanted = lambda offer: self._spawn(self._snapshots.copy(log, offer))
 
     def _leadership(self, log: ReplicatedLog) -> None:
         """Note who leads a group, and tell everyone when it is this node."""
@@ -593,36 +480,30 @@ class Cluster:
 
     def partition(self, place: TopicPartition) -> Partition:
         """Return a partition that this node replicates, or raise why it cannot be used."""
-        partition = self._partitions.get(place)
-        if partition is not None:
-            return partition
-        failure = self.failures.get(place)
-        if failure is not None:
-            raise failure
-        replicas = self.replicas_of(place)
-        if self.member.node in replicas.nodes:
-            raise NotLeader(f"{place} is being opened")
-        raise NotLeader(f"{place} is replicated by nodes {replicas.nodes}, not by this one")
+        return self.replicas.partition(place)
 
     def replicas_of(self, place: TopicPartition) -> Replicas:
         """Return who replicates a partition, or raise `TopicNotFound`."""
-        topic = self.metadata.topics.get(place.topic)
-        if topic is None or not 0 <= place.partition < topic.partitions:
-            raise TopicNotFound(f"there is no partition {place.partition} of topic {place.topic!r}")
-        return topic.replicas[place.partition]
+        return self.replicas.replicas_of(place)
 
     def settings(self, topic: str) -> TopicSettings:
         """Return the resolved settings of a topic."""
-        settings = self._settings.get(topic)
-        if settings is None:
-            found = self.metadata.topic(topic)
-            settings = self._settings[topic] = resolve_settings(found.settings, self._options)
-        return settings
+        return self.replicas.settings(topic)
 
     @property
     def partitions(self) -> list[Partition]:
         """All partitions that are open on this node."""
-        return list(self._partitions.values())
+        return self.replicas.partitions
+
+    @property
+    def failures(self) -> dict[TopicPartition, PenstockError]:
+        """Partitions that should be open on this node and cannot be."""
+        return self.replicas.failures
+
+    @property
+    def upkeep(self) -> Upkeep:
+        """Who works on the files of logs behind the traffic."""
+        return self.replicas.upkeep
 
     @property
     def version(self) -> int:
@@ -640,7 +521,7 @@ class Cluster:
 
     def logs(self) -> Iterator[ReplicatedLog]:
         """All logs that are open on this node."""
-        return iter(tuple(self._replicas.values()))
+        return self.replicas.logs()
 
     @property
     def missing_nodes(self) -> list[int]:
@@ -681,7 +562,9 @@ class Cluster:
             leader = min(self.links.connected, default=None)
         if leader is None or leader == self.member.node:
             raise Unavailable("the metadata has no leader at the moment")
-        answer = await self.links.request(leader, _PROPOSE, payload, timeout_s=_REQUEST_TIMEOUT_S)
+        answer = await self.links.request(
+            leader, RequestKind.PROPOSE, payload, timeout_s=_REQUEST_TIMEOUT_S
+        )
         return msgspec.msgpack.decode(answer, type=_Outcome)
 
     async def _propose_here(self, payload: bytes) -> _Outcome:
@@ -738,7 +621,7 @@ class Cluster:
         groups = [
             replicas.group
             for number, replicas in enumerate(topic.replicas)
-            if TopicPartition(topic.name, number) not in self.failures
+            if TopicPartition(topic.name, number) not in self.replicas.failures
         ]
         while self._workplace.loop.time() < deadline:
             if all(self._has_serving_leader(group) for group in groups):
@@ -749,7 +632,7 @@ class Cluster:
         leader = self.leaders.leader_of(group)
         if leader is None or leader.node < 0:
             return False
-        log = self._replicas.get(group)
+        log = self.replicas.by_group.get(group)
         return leader.node != self.member.node or (log is not None and log.is_serving)
 
     async def _wait_until_reconciled(self) -> None:
@@ -760,209 +643,25 @@ class Cluster:
     async def _in_thread(self, work: Callable[[], Any]) -> Any:
         return await self._workplace.loop.run_in_executor(self._workplace.executor, work)
 
-    # Opening and closing replicas as the metadata says.
+    # The replicas, as the metadata says.
 
     async def _reconcile_rounds(self) -> None:
-        await self._in_thread(self._discard_leftovers)
+        await self.replicas.empty_deleted()
         while True:
             self._work.clear()
             version = self.metadata.version
-            # One look for the whole round: a topic that is deleted and created again meanwhile must
-            # not have its new directory claimed while the old partitions are open.
-            topics = list(self.metadata.topics.values())
             for node in self.metadata.nodes.values():
                 self.links.know(NodeId(node.node_id), Address(node.peer_host, node.peer_port))
-            await self._close_unwanted(topics)
-            await self._open_wanted(topics)
+            await self.replicas.reconcile(list(self.metadata.topics.values()))
             self._reconciled_version = version
             await self._notify()
             await self._work.wait()
 
-    def _discard_leftovers(self) -> None:
-        self._directories.empty_deleted()
-
-    def _is_mine(self, replicas: Replicas) -> bool:
-        """True for replicas that this node keeps, also while it is on its way out."""
-        member = tuple(self._identity.member_of(replicas.group))
-        return member in (*replicas.members, *replicas.leaving)
-
-    async def _close_unwanted(self, topics: list[Topic]) -> None:
-        wanted = {
-            TopicPartition(topic.name, number): replicas.group
-            for topic in topics
-            for number, replicas in enumerate(topic.replicas)
-            if self._is_mine(replicas)
-        }
-        for place, partition in list(self._partitions.items()):
-            group = partition.log.identity.group
-            if wanted.get(place) != group:
-                del self._partitions[place]
-                self._replicas.pop(group, None)
-                await self._close_log(partition.log)
-                if place.topic in self.metadata.topics:
-                    await self._in_thread(partial(self._directories.discard_partition, place))
-        for place, group in list(self._failed_groups.items()):
-            if wanted.get(place) != group:
-                del self.failures[place]
-                del self._failed_groups[place]
-        for name in [name for name in self._settings if name not in self.metadata.topics]:
-            del self._settings[name]
-        for number, log in list(self._shards.items()):
-            if number < len(self.metadata.shards) and not self._is_mine(
-                self.metadata.shards[number]
-            ):
-                del self._shards[number]
-                self._replicas.pop(log.identity.group, None)
-                await self._close_log(log)
-                await self._in_thread(partial(self._directories.discard_shard, number))
-        await self._in_thread(lambda: self._directories.discard_deleted(self.metadata.was_deleted))
-        await self._in_thread(self._directories.empty_deleted)
-
-    def _is_current(self, topic_id: uuid.UUID) -> bool:
-        return any(topic.topic_id == topic_id for topic in self.metadata.topics.values())
-
-    async def _open_wanted(self, topics: list[Topic]) -> None:
-        for number, shard in enumerate(self.metadata.shards):
-            if self._is_mine(shard) and shard.group not in self._replicas:
-                await self._open_shard(number, shard)
-        for topic in topics:
-            self._settings[topic.name] = resolve_settings(topic.settings, self._options)
-            opened = await self._in_thread(partial(self._open_partitions, topic))
-            for place, found in opened:
-                self._install(place, topic.replicas[place.partition], found)
-            self._follow_settings(topic)
-
-    def _follow_settings(self, topic: Topic) -> None:
-        settings = self._settings[topic.name]
-        for number in range(topic.partitions):
-            partition = self._partitions.get(TopicPartition(topic.name, number))
-            if partition is not None:
-                partition.log.log.settings = settings.log
-
-    async def _open_shard(self, number: int, shard: Replicas) -> None:
-        directory = self._directories.group_shard(number)
-        machine = self._group_machine(number)
-
-        def open_log() -> ReplicatedLog:
-            self._found_replica(directory, shard, machine)
-            return self._open_log(f"groups-{number}", shard.group, directory, machine)
-
-        log = await self._in_thread(open_log)
-        self._replicas[shard.group] = self._shards[number] = log
-
-        def leadership() -> None:
-            self._leadership(log)
-            self.on_shard_leadership(number, log)
-
-        log.on_leadership = leadership
-        log.on_snapshot_wanted = partial(self._fetch_snapshot, log)
-        self._begin(log, shard)
-
-    def _found_replica(self, directory: Path, replicas: Replicas, machine: Machine) -> None:
-        """Begin a group that this node founds; a later member starts with nothing."""
-        if tuple(self._identity.member_of(replicas.group)) in replicas.founders:
-            founders = [
-                Member(NodeId(node), Incarnation(incarnation))
-                for node, incarnation in replicas.founders
-            ]
-            ReplicatedLog.found(self._workplace, directory, Membership.of(founders), machine)
-
-    def _begin(self, log: ReplicatedLog, replicas: Replicas) -> None:
-        """Elect the intended leader of a new group at once; others wait for their timeout."""
-        is_alone = log.raft.membership.voters == (log.identity.member,)
-        is_new = log.raft.last_index == 0
-        if is_alone or (is_new and replicas.founders[0] == tuple(log.identity.member)):
-            log.campaign()
-
-    def _open_partitions(
-        self, topic: Topic
-    ) -> list[tuple[TopicPartition, Partition | PenstockError]]:
-        """Open the files of a topic's partitions that are to be here. Runs in a thread."""
-        settings = resolve_settings(topic.settings, self._options).log
-        opened: list[tuple[TopicPartition, Partition | PenstockError]] = []
-        for number, replicas in enumerate(topic.replicas):
-            place = TopicPartition(topic.name, number)
-            is_open = place in self._partitions or place in self.failures
-            if self._is_mine(replicas) and not is_open:
-                opened.append((place, self._claim_and_open(topic, place, replicas, settings)))
-        return opened
-
-    def _claim_and_open(
-        self, topic: Topic, place: TopicPartition, replicas: Replicas, settings: LogSettings
-    ) -> Partition | PenstockError:
-        try:
-            self._directories.claim_topic(topic.name, topic.topic_id)
-        except (OSError, PenstockError) as error:
-            return _cannot_open(place, error)
-        return self._open_partition(place, replicas, settings)
-
-    def _open_partition(
-        self, place: TopicPartition, replicas: Replicas, settings: LogSettings
-    ) -> Partition | PenstockError:
-        directory = self._directories.partition(place.topic, place.partition)
-        try:
-            partition = Partition.open(
-                place,
-                ReplicaIdentity(
-                    str(place), replicas.group, self._identity.member_of(replicas.group)
-                ),
-                directory,
-                settings,
-                found=lambda machine: self._found_replica(directory, replicas, machine),
-                producer_expiry_ms=self._options.producer_expiry_ms,
-                workplace=self._workplace,
-                transport=self.links,
-                raft_settings=self._raft_settings,
-            )
-        except Corruption as error:
-            self._replace_replica(place, replicas)
-            return _cannot_open(place, error)
-        except (OSError, PenstockError) as error:
-            return _cannot_open(place, error)
-        cut_bytes = partition.log.log.cut_bytes
-        if cut_bytes:
-            logger.warning("torn tail cut", extra={"log": str(place), "bytes": cut_bytes})
-        return partition
-
-    def _install(
-        self, place: TopicPartition, replicas: Replicas, found: Partition | PenstockError
-    ) -> None:
-        if not isinstance(found, Partition):
-            self.failures[place] = found
-            self._failed_groups[place] = replicas.group
-            return
-        self._partitions[place] = found
-        log = found.log
-        self._replicas[log.identity.group] = log
-        log.on_leadership = lambda: self._leadership(log)
-        log.on_snapshot_wanted = partial(self._fetch_snapshot, log)
-        self._begin(log, replicas)
-
     async def close(self) -> None:
-        """Close all logs: topics first, the metadata last."""
+        """Stop all work, close all logs and drop the links."""
         tasks = tuple(self._tasks)
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        await asyncio.gather(*(self._close_log(partition.log) for partition in self.partitions))
-        for log in self._shards.values():
-            await self._close_log(log)
-        if self._metadata_log is not None:
-            await self._close_log(self._metadata_log)
+        await self.replicas.close()
         await self.links.close()
-
-    async def _close_log(self, log: ReplicatedLog) -> None:
-        await self.upkeep.end(log)
-        try:
-            await log.close()
-        except (OSError, PenstockError) as failure:
-            # What was acknowledged is on disk already; the next start has to read more of it.
-            logger.warning("log closed badly", extra={"log": log.name, "reason": str(failure)})
-
-
-def _cannot_open(place: TopicPartition, error: OSError | PenstockError) -> PenstockError:
-    """Report a partition that cannot be opened; it must not keep the others from being served."""
-    logger.error("partition is damaged", extra={"log": str(place), "reason": str(error)})
-    if isinstance(error, PenstockError):
-        return error
-    return StorageFailed(f"{place} cannot be opened: {error}")

@@ -60,6 +60,23 @@ _READ_LIMIT_BYTES = 1024 * 1024
 Buffer = bytes | bytearray | memoryview
 
 
+class RequestKind(IntEnum):
+    """What a node can ask another."""
+
+    PROPOSE = 1
+    """Carry out a command on the metadata."""
+    MANIFEST = 2
+    """Name the files of a snapshot."""
+    CHUNK = 3
+    """Send a part of one of them."""
+    STATUS = 4
+    """Describe the partitions that you lead."""
+    TRANSFER = 5
+    """Hand over the leadership of a group."""
+    ENTRY = 6
+    """Send the payload of one entry."""
+
+
 class _Kind(IntEnum):
     HELLO = 1
     RAFT = 2

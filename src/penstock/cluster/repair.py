@@ -12,8 +12,7 @@ from collections.abc import Awaitable, Callable
 from penstock.cluster.replicated_log import ReplicatedLog
 from penstock.errors import Unavailable
 from penstock.log import Damage, EntryKind, Segment, StateEntry
-from penstock.record import read_header
-from penstock.record.batch import checksum_matches
+from penstock.record import checksum_matches, read_header
 
 logger = logging.getLogger(__name__)
 

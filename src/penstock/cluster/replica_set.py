@@ -1,0 +1,360 @@
+"""The replicas that a node keeps: opened, found and closed as the metadata says.
+
+One task at a time works here. A partition that cannot be opened is reported and does not keep the
+others from being served; where other nodes replicate it too, this node takes part in its group
+again as a stranger, with an empty log.
+"""
+
+import asyncio
+import logging
+import uuid
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from penstock.cluster.directories import Directories
+from penstock.cluster.identity import Identity
+from penstock.cluster.machine import Machine
+from penstock.cluster.metadata import METADATA_GROUP, ClusterMetadata, Replicas, Topic
+from penstock.cluster.partition import Partition
+from penstock.cluster.replicated_log import ReplicaIdentity, ReplicatedLog, Transport
+from penstock.cluster.topic_settings import TopicSettings, resolve_settings
+from penstock.cluster.upkeep import Upkeep
+from penstock.cluster.workplace import Workplace
+from penstock.config import NodeOptions
+from penstock.errors import (
+    Corruption,
+    NotLeader,
+    PenstockError,
+    StorageFailed,
+    TopicNotFound,
+)
+from penstock.ids import NodeId, TopicPartition
+from penstock.log import LogSettings
+from penstock.raft import Incarnation, Member, Membership, RaftSettings
+
+logger = logging.getLogger(__name__)
+
+# State logs hold no records worth keeping: a segment goes once a snapshot covers it.
+_STATE_LOG_SETTINGS = LogSettings(segment_bytes=16 * 1024 * 1024, retention_ms=0)
+
+
+class ReplicaSet:
+    """All replicas of this node.
+
+    `on_opened` is told of each log before it takes part in its group, with the number of its shard
+    when it keeps consumer groups; `on_replaced` when a damaged replica begins anew.
+    """
+
+    def __init__(
+        self,
+        options: NodeOptions,
+        workplace: Workplace,
+        *,
+        metadata: ClusterMetadata,
+        transport: Transport,
+        group_machine: Callable[[int], Machine],
+    ) -> None:
+        self._options = options
+        self._workplace = workplace
+        self._metadata = metadata
+        self._transport = transport
+        self._group_machine = group_machine
+        self._directories = Directories(options.data_dir, workplace.disk)
+        self._directories.claim_group_shards(options.group_shards)
+        self.identity = Identity(workplace.disk, options.data_dir, options.node_id)
+        self._raft_settings = RaftSettings(election_ticks=options.election_ticks, heartbeat_ticks=2)
+        self.upkeep = Upkeep()
+        self.by_group: dict[int, ReplicatedLog] = {}
+        self._partitions: dict[TopicPartition, Partition] = {}
+        self._shards: dict[int, ReplicatedLog] = {}
+        self._settings: dict[str, TopicSettings] = {}
+        self.failures: dict[TopicPartition, PenstockError] = {}
+        self._failed_groups: dict[TopicPartition, int] = {}
+        self.on_opened: Callable[[ReplicatedLog, int | None], None] = lambda *_: None
+        self.on_replaced: Callable[[], None] = lambda: None
+
+    # Finding.
+
+    def partition(self, place: TopicPartition) -> Partition:
+        """Return a partition that this node replicates, or raise why it cannot be used."""
+        partition = self._partitions.get(place)
+        if partition is not None:
+            return partition
+        failure = self.failures.get(place)
+        if failure is not None:
+            raise failure
+        replicas = self.replicas_of(place)
+        if self.identity.member.node in replicas.nodes:
+            raise NotLeader(f"{place} is being opened")
+        raise NotLeader(f"{place} is replicated by nodes {replicas.nodes}, not by this one")
+
+    def replicas_of(self, place: TopicPartition) -> Replicas:
+        """Return who replicates a partition, or raise `TopicNotFound`."""
+        topic = self._metadata.topics.get(place.topic)
+        if topic is None or not 0 <= place.partition < topic.partitions:
+            raise TopicNotFound(f"there is no partition {place.partition} of topic {place.topic!r}")
+        return topic.replicas[place.partition]
+
+    def settings(self, topic: str) -> TopicSettings:
+        """Return the resolved settings of a topic."""
+        settings = self._settings.get(topic)
+        if settings is None:
+            found = self._metadata.topic(topic)
+            settings = self._settings[topic] = resolve_settings(found.settings, self._options)
+        return settings
+
+    def opened(self) -> list[tuple[TopicPartition, Partition]]:
+        """All partitions that are open on this node, with their names."""
+        return list(self._partitions.items())
+
+    @property
+    def partitions(self) -> list[Partition]:
+        """All partitions that are open on this node."""
+        return list(self._partitions.values())
+
+    def logs(self) -> Iterator[ReplicatedLog]:
+        """All logs that are open on this node."""
+        return iter(tuple(self.by_group.values()))
+
+    def log_of(self, group: int) -> ReplicatedLog:
+        """Return the replica of a group, or raise when it is not here or cannot be used."""
+        log = self.by_group.get(group)
+        if log is None:
+            raise NotLeader(f"group {group} is not replicated here")
+        log.check_open()
+        return log
+
+    # Opening and closing.
+
+    def open_metadata(self, founding: Membership | None) -> ReplicatedLog:
+        """Open the metadata, after beginning it where a crash came between founding and that.
+
+        Were the replica founded before the membership is written down, a node that crashed in
+        between could write down another one and begin the group with two first memberships.
+        """
+        directory = self._directories.metadata
+        if founding is not None and self.identity.member_of(METADATA_GROUP) in founding.voters:
+            ReplicatedLog.found(self._workplace, directory, founding, self._metadata)
+        log = self._open_log("metadata", METADATA_GROUP, directory, self._metadata)
+        self.by_group[METADATA_GROUP] = log
+        return log
+
+    def _open_log(self, name: str, group: int, directory: Path, machine: Machine) -> ReplicatedLog:
+        return ReplicatedLog(
+            ReplicaIdentity(name, group, self.identity.member_of(group)),
+            directory,
+            _STATE_LOG_SETTINGS,
+            machine,
+            self._workplace,
+            transport=self._transport,
+            raft_settings=self._raft_settings,
+        )
+
+    async def reconcile(self, topics: list[Topic]) -> None:
+        """Close what is not to be here and open what is.
+
+        `topics` is one look at the metadata for the whole round: a topic that is deleted and
+        created again meanwhile must not have its new directory claimed while the old partitions
+        are open.
+        """
+        await self._close_unwanted(topics)
+        await self._open_wanted(topics)
+
+    async def empty_deleted(self) -> None:
+        """Remove the files of deleted topics."""
+        await self._in_thread(self._directories.empty_deleted)
+
+    async def report_unknown(self) -> None:
+        """Name directories that no topic explains."""
+        await self._in_thread(lambda: self._directories.report_unknown(self._is_current))
+
+    def _is_mine(self, replicas: Replicas) -> bool:
+        """True for replicas that this node keeps, also while it is on its way out."""
+        member = tuple(self.identity.member_of(replicas.group))
+        return member in (*replicas.members, *replicas.leaving)
+
+    async def _close_unwanted(self, topics: list[Topic]) -> None:
+        wanted = {
+            TopicPartition(topic.name, number): replicas.group
+            for topic in topics
+            for number, replicas in enumerate(topic.replicas)
+            if self._is_mine(replicas)
+        }
+        for place, partition in list(self._partitions.items()):
+            group = partition.log.identity.group
+            if wanted.get(place) != group:
+                del self._partitions[place]
+                self.by_group.pop(group, None)
+                await self._close_log(partition.log)
+                if place.topic in self._metadata.topics:
+                    await self._in_thread(partial(self._directories.discard_partition, place))
+        for place, group in list(self._failed_groups.items()):
+            if wanted.get(place) != group:
+                del self.failures[place]
+                del self._failed_groups[place]
+        for name in [name for name in self._settings if name not in self._metadata.topics]:
+            del self._settings[name]
+        for number, log in list(self._shards.items()):
+            if number < len(self._metadata.shards) and not self._is_mine(
+                self._metadata.shards[number]
+            ):
+                del self._shards[number]
+                self.by_group.pop(log.identity.group, None)
+                await self._close_log(log)
+                await self._in_thread(partial(self._directories.discard_shard, number))
+        await self._in_thread(lambda: self._directories.discard_deleted(self._metadata.was_deleted))
+        await self._in_thread(self._directories.empty_deleted)
+
+    def _is_current(self, topic_id: uuid.UUID) -> bool:
+        return any(topic.topic_id == topic_id for topic in self._metadata.topics.values())
+
+    async def _open_wanted(self, topics: list[Topic]) -> None:
+        for number, shard in enumerate(self._metadata.shards):
+            if self._is_mine(shard) and shard.group not in self.by_group:
+                await self._open_shard(number, shard)
+        for topic in topics:
+            self._settings[topic.name] = resolve_settings(topic.settings, self._options)
+            opened = await self._in_thread(partial(self._open_partitions, topic))
+            for place, found in opened:
+                self._install(place, topic.replicas[place.partition], found)
+            self._follow_settings(topic)
+
+    def _follow_settings(self, topic: Topic) -> None:
+        settings = self._settings[topic.name]
+        for number in range(topic.partitions):
+            partition = self._partitions.get(TopicPartition(topic.name, number))
+            if partition is not None:
+                partition.log.log.settings = settings.log
+
+    async def _open_shard(self, number: int, shard: Replicas) -> None:
+        directory = self._directories.group_shard(number)
+        machine = self._group_machine(number)
+
+        def open_log() -> ReplicatedLog:
+            self._found_replica(directory, shard, machine)
+            return self._open_log(f"groups-{number}", shard.group, directory, machine)
+
+        log = await self._in_thread(open_log)
+        self.by_group[shard.group] = self._shards[number] = log
+        self.on_opened(log, number)
+        self._begin(log, shard)
+
+    def _found_replica(self, directory: Path, replicas: Replicas, machine: Machine) -> None:
+        """Begin a group that this node founds; a later member starts with nothing."""
+        if tuple(self.identity.member_of(replicas.group)) in replicas.founders:
+            founders = [
+                Member(NodeId(node), Incarnation(incarnation))
+                for node, incarnation in replicas.founders
+            ]
+            ReplicatedLog.found(self._workplace, directory, Membership.of(founders), machine)
+
+    def _begin(self, log: ReplicatedLog, replicas: Replicas) -> None:
+        """Elect the intended leader of a new group at once; others wait for their timeout."""
+        is_alone = log.raft.membership.voters == (log.identity.member,)
+        is_new = log.raft.last_index == 0
+        if is_alone or (is_new and replicas.founders[0] == tuple(log.identity.member)):
+            log.campaign()
+
+    def _open_partitions(
+        self, topic: Topic
+    ) -> list[tuple[TopicPartition, Partition | PenstockError]]:
+        """Open the files of a topic's partitions that are to be here. Runs in a thread."""
+        settings = resolve_settings(topic.settings, self._options).log
+        opened: list[tuple[TopicPartition, Partition | PenstockError]] = []
+        for number, replicas in enumerate(topic.replicas):
+            place = TopicPartition(topic.name, number)
+            is_open = place in self._partitions or place in self.failures
+            if self._is_mine(replicas) and not is_open:
+                opened.append((place, self._claim_and_open(topic, place, replicas, settings)))
+        return opened
+
+    def _claim_and_open(
+        self, topic: Topic, place: TopicPartition, replicas: Replicas, settings: LogSettings
+    ) -> Partition | PenstockError:
+        try:
+            self._directories.claim_topic(topic.name, topic.topic_id)
+        except (OSError, PenstockError) as error:
+            return _cannot_open(place, error)
+        return self._open_partition(place, replicas, settings)
+
+    def _open_partition(
+        self, place: TopicPartition, replicas: Replicas, settings: LogSettings
+    ) -> Partition | PenstockError:
+        directory = self._directories.partition(place.topic, place.partition)
+        try:
+            partition = Partition.open(
+                place,
+                ReplicaIdentity(
+                    str(place), replicas.group, self.identity.member_of(replicas.group)
+                ),
+                directory,
+                settings,
+                found=lambda machine: self._found_replica(directory, replicas, machine),
+                producer_expiry_ms=self._options.producer_expiry_ms,
+                workplace=self._workplace,
+                transport=self._transport,
+                raft_settings=self._raft_settings,
+            )
+        except Corruption as error:
+            self._replace_replica(place, replicas)
+            return _cannot_open(place, error)
+        except (OSError, PenstockError) as error:
+            return _cannot_open(place, error)
+        cut_bytes = partition.log.log.cut_bytes
+        if cut_bytes:
+            logger.warning("torn tail cut", extra={"log": str(place), "bytes": cut_bytes})
+        return partition
+
+    def _install(
+        self, place: TopicPartition, replicas: Replicas, found: Partition | PenstockError
+    ) -> None:
+        if not isinstance(found, Partition):
+            self.failures[place] = found
+            self._failed_groups[place] = replicas.group
+            return
+        self._partitions[place] = found
+        log = found.log
+        self.by_group[log.identity.group] = log
+        self.on_opened(log, None)
+        self._begin(log, replicas)
+
+    async def _close_log(self, log: ReplicatedLog) -> None:
+        await self.upkeep.end(log)
+        try:
+            await log.close()
+        except (OSError, PenstockError) as failure:
+            # What was acknowledged is on disk already; the next start has to read more of it.
+            logger.warning("log closed badly", extra={"log": log.name, "reason": str(failure)})
+
+    def _replace_replica(self, place: TopicPartition, replicas: Replicas) -> None:
+        """Take part in the group of a damaged replica as a stranger, with an empty log.
+
+        The new incarnation is durable before the damaged files are moved away: an empty log under
+        the old one could vote against what the replica once acknowledged.
+        """
+        if len(replicas.members) > 1:
+            self.identity.replace(replicas.group)
+            self._directories.set_aside(place)
+            self._workplace.loop.call_soon_threadsafe(self.on_replaced)
+
+    async def close(self) -> None:
+        """Close all logs: topics first, the metadata last."""
+        await asyncio.gather(*(self._close_log(partition.log) for partition in self.partitions))
+        for log in self._shards.values():
+            await self._close_log(log)
+        metadata_log = self.by_group.get(METADATA_GROUP)
+        if metadata_log is not None:
+            await self._close_log(metadata_log)
+
+    async def _in_thread(self, work: Callable[[], Any]) -> Any:
+        return await self._workplace.loop.run_in_executor(self._workplace.executor, work)
+
+
+def _cannot_open(place: TopicPartition, error: OSError | PenstockError) -> PenstockError:
+    """Report a partition that cannot be opened; it must not keep the others from being served."""
+    logger.error("partition is damaged", extra={"log": str(place), "reason": str(error)})
+    if isinstance(error, PenstockError):
+        return error
+    return StorageFailed(f"{place} cannot be opened: {error}")

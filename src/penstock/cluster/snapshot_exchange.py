@@ -1,0 +1,124 @@
+"""Snapshots between nodes: what a leader hands out, and what a follower copies.
+
+The leader keeps the files of an offered snapshot while somebody copies them; the follower copies at
+the pace that the options allow. What is done with the copy is told in `transfer`.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import msgspec
+
+from penstock.cluster.links import Links, RequestKind
+from penstock.cluster.replicated_log import ReplicatedLog
+from penstock.cluster.transfer import (
+    CHUNK_BYTES,
+    ChunkRequest,
+    FileCopy,
+    IncomingCopy,
+    Manifest,
+    manifest_of,
+    read_chunk,
+)
+from penstock.cluster.workplace import Workplace
+from penstock.errors import PenstockError, Unavailable
+from penstock.ids import NodeId
+from penstock.log import IndexHeader
+from penstock.raft import InstallSnapshot
+
+logger = logging.getLogger(__name__)
+
+# A follower that copies a snapshot asks for more of it within this time.
+_HOLD_S = 30.0
+_REQUEST_TIMEOUT_S = 5.0
+
+
+class SnapshotExchange:
+    """Both halves of copying, for all replicas of a node."""
+
+    def __init__(self, links: Links, workplace: Workplace, *, bytes_per_s: int) -> None:
+        self._links = links
+        self._workplace = workplace
+        self._bytes_per_s = bytes_per_s
+
+    # The leader's half.
+
+    def offer_manifest(self, log: ReplicatedLog, index: int) -> bytes:
+        """Name the files of the snapshot at `index`, and keep them for a while."""
+        if log.snapshot_index != index + 1:
+            raise Unavailable(f"{log.name} has a newer snapshot than the one at {index}")
+        self._hold(log)
+        return msgspec.msgpack.encode(manifest_of(self._workplace.disk, log.log, index))
+
+    async def offer_chunk(self, log: ReplicatedLog, request: ChunkRequest) -> bytes:
+        """Return a part of a file of a snapshot."""
+        self._hold(log)
+        try:
+            chunk: bytes = await self._in_thread(
+                lambda: read_chunk(self._workplace.disk, log.log.directory, request)
+            )
+        except OSError as error:
+            raise Unavailable(f"{request.name} of {log.name} is gone: {error}") from error
+        return chunk
+
+    def _hold(self, log: ReplicatedLog) -> None:
+        log.held_until_s = self._workplace.loop.time() + _HOLD_S
+
+    # The follower's half.
+
+    async def copy(self, log: ReplicatedLog, offer: InstallSnapshot) -> None:
+        """Copy what a leader offers, and tell consensus whether that went well."""
+        try:
+            await self._copy_files(log, offer)
+        except (OSError, PenstockError) as error:
+            logger.warning("snapshot not copied", extra={"log": log.name, "reason": str(error)})
+            log.snapshot_failed(offer)
+        else:
+            log.snapshot_fetched(offer)
+
+    async def _copy_files(self, log: ReplicatedLog, offer: InstallSnapshot) -> None:
+        index = offer.snapshot.index
+        request = msgspec.msgpack.encode((log.identity.group, index))
+        answer = await self._links.request(
+            offer.sender, RequestKind.MANIFEST, request, timeout_s=_REQUEST_TIMEOUT_S
+        )
+        manifest = msgspec.msgpack.decode(answer, type=Manifest)
+        copy = IncomingCopy(self._workplace.disk, log.log.directory)
+        await self._in_thread(copy.begin)
+        for file in manifest.files:
+            await self._copy_file(log, offer, file, copy)
+        names = [file.name for file in manifest.files]
+        now_ms = self._workplace.clock.now_ms()
+        active = IndexHeader(index + 1, manifest.next_offset, manifest.term, now_ms)
+        await self._in_thread(lambda: copy.complete(names, active))
+
+    async def _copy_file(
+        self, log: ReplicatedLog, offer: InstallSnapshot, file: FileCopy, copy: IncomingCopy
+    ) -> None:
+        position = 0
+        while position < file.size_bytes or position == 0:
+            size_bytes = min(CHUNK_BYTES, file.size_bytes - position)
+            request = ChunkRequest(
+                log.identity.group, offer.snapshot.index, file.name, position, size_bytes
+            )
+            chunk = await self._fetch_chunk(offer.sender, request)
+            await self._in_thread(partial(copy.write, file.name, position, chunk))
+            position += len(chunk)
+            if not chunk:
+                return
+            await asyncio.sleep(len(chunk) / self._bytes_per_s)
+
+    async def _fetch_chunk(self, node: NodeId, request: ChunkRequest) -> bytes:
+        body = msgspec.msgpack.encode(request)
+        chunk = await self._links.request(
+            node, RequestKind.CHUNK, body, timeout_s=_REQUEST_TIMEOUT_S
+        )
+        if len(chunk) != request.size_bytes:
+            raise Unavailable(f"{request.name} ended {request.size_bytes - len(chunk)} bytes early")
+        return chunk
+
+    async def _in_thread(self, work: Callable[[], Any]) -> Any:
+        return await self._workplace.loop.run_in_executor(self._workplace.executor, work)
