@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from tests.simulation.node import Node
 
 _LEADER = Role.LEADER
-# Two slots of a sequence number, term, vote and commit index, and a checksum.
+# Two slots, each twice, of a sequence number, term, vote and commit index, and a checksum.
 _SLOT = struct.Struct("<qqqq")
-_SLOTS_AT = (0, 512)
+_SLOTS_AT = (0, 512, 1024, 1536)
 _CRC = struct.Struct("<I")
 
 
