@@ -92,7 +92,9 @@ class Pair:
 async def until(condition: Callable[[], bool]) -> None:
     """Wait for what travels over sockets, which keep their own time."""
     async with asyncio.timeout(_DEADLINE_S):
-        while not condition():
+        while True:
+            if condition():
+                return
             await asyncio.sleep(0.001)
 
 
@@ -241,7 +243,7 @@ def test_a_link_survives_an_owner_that_fails_on_a_message() -> None:
         await pair.join()
 
         def fail(group: int, message: Message) -> None:
-            del pair.owner_one.received  # type: ignore[method-assign]
+            del pair.owner_one.received
             raise AssertionError(f"impossible: {group}, {message}")
 
         pair.owner_one.received = fail  # type: ignore[method-assign]
