@@ -12,9 +12,14 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from kio.schema.create_topics.v7.request import CreatableTopic, CreateTopicsRequest
 from kio.schema.errors import ErrorCode
 from kio.schema.find_coordinator.v4.request import FindCoordinatorRequest
+from kio.schema.list_offsets.v5.request import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsTopic,
+)
 from kio.schema.produce.v9.request import PartitionProduceData, ProduceRequest, TopicProduceData
-from kio.schema.types import TopicName
-from kio.static.primitive import Records, i8, i16, i32, i32Timedelta
+from kio.schema.types import BrokerId, TopicName
+from kio.static.primitive import Records, i8, i16, i32, i32Timedelta, i64
 
 from penstock.record import Record, encode_batch
 from tests.cluster_views import (
@@ -270,6 +275,32 @@ def test_everything_is_there_after_all_nodes_are_killed_at_once(cluster: LinkedC
     for partition in range(3):
         assert values_of(cluster, topic, 200, partition) == numbered(200)
     publish(cluster, topic, numbered(1, "more"), acks="all")
+
+
+def test_only_the_leader_says_where_a_partition_ends(cluster: LinkedCluster) -> None:
+    topic = new_replicated_topic(cluster, unique("ends"))
+    publish(cluster, topic, numbered(10), acks="all")
+    leader = leader_of(cluster, topic)
+
+    answers = {node_id: end_told_by(node, topic) for node_id, node in cluster.nodes.items()}
+
+    assert answers.pop(leader) == (ErrorCode.none, 10)
+    assert {code for code, _ in answers.values()} == {ErrorCode.not_leader_or_follower}
+
+
+def end_told_by(node: NodeProcess, topic: str) -> tuple[ErrorCode, int]:
+    """Ask one node, whoever leads, for the end of partition 0."""
+    wanted = ListOffsetsPartition(
+        partition_index=i32(0), current_leader_epoch=i32(-1), timestamp=i64(-1)
+    )
+    request = ListOffsetsRequest(
+        replica_id=BrokerId(-1),
+        isolation_level=i8(0),
+        topics=(ListOffsetsTopic(name=TopicName(topic), partitions=(wanted,)),),
+    )
+    with WireClient(node.kafka_port) as client:
+        (answer,) = client.ask(request).topics[0].partitions
+    return answer.error_code, int(answer.offset)
 
 
 # Groups.

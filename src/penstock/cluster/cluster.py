@@ -546,24 +546,39 @@ class Cluster:
         log = self._metadata_log
         if log is None:
             raise Unavailable("this node belongs to no cluster yet")
-        outcome = await self._propose_by_leader(payload)
+        if log.is_serving:
+            outcome = await self._propose_here(payload)
+        else:
+            outcome = await self._propose_at(self._way_to_leader(log), payload)
         await log.wait_applied(outcome.applied_index)
         return outcome.topic if outcome.topic is not None else outcome.number
 
+    def _way_to_leader(self, log: ReplicatedLog) -> NodeId:
+        """Return the leader of the metadata, or any peer.
+
+        A node that is new, or comes back with another address, may be known to few.
+        """
+        connected = self.links.connected
+        if log.leader in connected:
+            return log.leader
+        if not connected:
+            raise Unavailable("the leader of the metadata cannot be reached")
+        return min(connected)
+
     async def _propose_by_leader(self, payload: bytes) -> _Outcome:
-        """Propose here or where the leader is; a node that follows nobody yet asks any peer."""
+        """Propose what a peer asks for, here or where the leader is, and nowhere else."""
         log = self._metadata_log
         if log is None:
             raise NotLeader("this node belongs to no cluster yet")
         if log.is_serving:
             return await self._propose_here(payload)
-        leader = log.leader
-        if leader is None and not log.raft.membership.voters:
-            leader = min(self.links.connected, default=None)
-        if leader is None or leader == self.member.node:
+        if log.leader is None or log.leader == self.member.node:
             raise Unavailable("the metadata has no leader at the moment")
+        return await self._propose_at(log.leader, payload)
+
+    async def _propose_at(self, node: NodeId, payload: bytes) -> _Outcome:
         answer = await self.links.request(
-            leader, RequestKind.PROPOSE, payload, timeout_s=_REQUEST_TIMEOUT_S
+            node, RequestKind.PROPOSE, payload, timeout_s=_REQUEST_TIMEOUT_S
         )
         return msgspec.msgpack.decode(answer, type=_Outcome)
 

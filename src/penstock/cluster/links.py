@@ -370,6 +370,9 @@ class Links:
             pass
         except (PenstockError, msgspec.MsgspecError, struct.error, ValueError) as error:
             logger.warning("peer turned away", extra={"reason": str(error)})
+        except Exception:
+            # The link ends, and the one who dials tries again: without this it never would.
+            logger.exception("link failed")
         finally:
             self._drop(link, writer)
 
@@ -391,8 +394,15 @@ class Links:
         if old is not None:
             old.close()
         link = self._links[node] = _Link(node, reader, writer)
+        self._greet_if_changed(link, hello_bytes)
         self._owner.connected(node)
         return link
+
+    def _greet_if_changed(self, link: _Link, said: bytes) -> None:
+        """Say hello again if there is news since the first one, perhaps by the peer's own hello."""
+        hello = msgspec.msgpack.encode(self._owner.hello())
+        if hello != said:
+            link.send(_Kind.HELLO, [hello])
 
     def _drop(self, link: _Link | None, writer: asyncio.StreamWriter) -> None:
         if link is not None:
@@ -424,7 +434,10 @@ class Links:
         elif kind == _Kind.RESPONSE:
             self._take_response(link, body)
         elif kind == _Kind.HELLO:
-            self._owner.greeted(msgspec.msgpack.decode(body, type=Hello))
+            hello = msgspec.msgpack.decode(body, type=Hello)
+            if hello.node_id != link.node:
+                raise InvalidRequest(f"node {link.node} calls itself node {hello.node_id}")
+            self._owner.greeted(hello)
         elif kind == _Kind.LEADERS:
             self._owner.leaders_announced([Leader(*row) for row in _LEADER.iter_unpack(body)])
         else:
@@ -473,7 +486,8 @@ def _error_from(body: bytes) -> PenstockError:
     """Return the error that a peer raised, as this node would have raised it."""
     name, message = msgspec.msgpack.decode(body, type=tuple[str, str])
     cls = getattr(errors, name, PenstockError)
-    if cls is errors.MemberIdRequired or not issubclass(cls, PenstockError):
+    is_error = isinstance(cls, type) and issubclass(cls, PenstockError)
+    if not is_error or cls is errors.MemberIdRequired:
         cls = PenstockError
     error: PenstockError = cls(message)
     return error

@@ -186,6 +186,10 @@ class Partition:
         """Return committed batches from the one that holds `offset`, or None at the end."""
         return self.log.read(offset, start_offset=self.start_offset, bytes_max=bytes_max)
 
+    def check_serving(self) -> None:
+        """Raise when this node cannot tell where the partition starts and ends."""
+        self.log.check_serving()
+
     def find_time(self, timestamp: int) -> Record | None:
         """Return the first readable record at or after `timestamp`."""
         self.log.check_serving()
@@ -205,6 +209,7 @@ class Partition:
 
     async def delete_records(self, offset: Offset) -> Offset:
         """Make records below `offset` unreadable; their segments go with the next retention."""
+        self.log.check_serving()
         if not 0 <= offset <= self.high_watermark:
             raise OffsetOutOfRange(
                 f"records of {self.place} can be deleted up to {self.high_watermark}, not {offset}"

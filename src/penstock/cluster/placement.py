@@ -11,8 +11,9 @@ def choose_replicas(
 ) -> list[tuple[tuple[int, int], ...]]:
     """Return the members of each new partition.
 
-    The first member of each is meant to lead it. Nodes with the fewest leads, then the fewest
-    replicas, come first, so that both stay balanced within one.
+    The first member of each is meant to lead it. Replicas go to the nodes that have the fewest,
+    leads to those of them that have the fewest. Replicas stay balanced within one; leads do while
+    all partitions have the same replication factor, and within two otherwise.
     """
     nodes = [node for node in metadata.nodes if node not in metadata.draining]
     if not 1 <= replication_factor <= len(nodes):
@@ -28,13 +29,22 @@ def choose_replicas(
         counts.update(replicas.nodes)
     placement = []
     for _ in range(partitions):
-        first = min(nodes, key=lambda node: (leads[node], counts[node], node))
-        others = sorted(
-            (node for node in nodes if node != first),
-            key=lambda node: (counts[node], leads[node], node),
-        )
-        chosen = [first, *others[: replication_factor - 1]]
-        leads[first] += 1
+        chosen = _next_replicas(nodes, leads, counts, replication_factor)
+        leads[chosen[0]] += 1
         counts.update(chosen)
         placement.append(tuple((node, metadata.nodes[node].incarnation) for node in chosen))
     return placement
+
+
+def _next_replicas(
+    nodes: list[int], leads: Counter[int], counts: Counter[int], replication_factor: int
+) -> list[int]:
+    """Return the nodes of one partition; the first leads."""
+    most = sorted(counts[node] for node in nodes)[replication_factor - 1]
+    certain = [node for node in nodes if counts[node] < most]
+    possible = [node for node in nodes if counts[node] == most]
+    first = min(certain + possible, key=lambda node: (leads[node], counts[node], node))
+    # Among equals, those that should lead next are kept for the next partitions.
+    possible.sort(key=lambda node: (-leads[node], node))
+    others = [node for node in certain + possible if node != first]
+    return [first, *others[: replication_factor - 1]]

@@ -1,8 +1,9 @@
 """A small file that always holds the last thing written whole.
 
-It has two slots, written in turn, each with a sequence number and a checksum. Each lies in a disk
-sector of its own, so that writing one cannot tear the other: after a crash the newest whole slot is
-what was written last, or what was written before.
+It has two slots, written in turn, each with a sequence number and a checksum, and each as two
+copies. Every copy lies in a disk sector of its own, so that writing one slot cannot tear the other:
+after a crash the newest whole slot is what was written last, or what was written before. A copy
+that rots has a twin, so rot is not taken for a torn write.
 """
 
 import struct
@@ -13,7 +14,8 @@ from crc32c import crc32c
 from penstock.log.disk import Disk, DiskFile
 
 _CRC = struct.Struct("<I")
-_SLOT_BYTES = 512
+_SECTOR_BYTES = 512
+_SLOT_BYTES = 2 * _SECTOR_BYTES
 
 
 class SlotFile:
@@ -25,7 +27,7 @@ class SlotFile:
         self.newest: tuple[int, ...] | None = None
         self.is_new = not disk.exists(path)
         self._file: DiskFile = disk.create(path) if self.is_new else disk.open(path)
-        for start in (0, _SLOT_BYTES):
+        for start in range(0, 2 * _SLOT_BYTES, _SECTOR_BYTES):
             self._read(self._file.read_at(start, self._fields.size + _CRC.size))
 
     def _read(self, slot: bytes) -> None:
@@ -41,8 +43,9 @@ class SlotFile:
         """Write the next slot; `sync` makes it durable."""
         self._sequence += 1
         packed = self._fields.pack(self._sequence, *values)
-        slot = self._sequence % 2
-        self._file.write_at(slot * _SLOT_BYTES, [packed + _CRC.pack(crc32c(packed))])
+        copy = packed + _CRC.pack(crc32c(packed))
+        position = self._sequence % 2 * _SLOT_BYTES
+        self._file.write_at(position, [copy.ljust(_SECTOR_BYTES, b"\0"), copy])
         self.newest = values
 
     @property

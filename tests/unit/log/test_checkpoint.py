@@ -38,25 +38,27 @@ def test_the_newest_checkpoint_is_found_again() -> None:
     assert file.newest == Checkpoint(4, 3, 300, 30)
 
 
-def test_damage_in_the_newest_slot_uncovers_the_one_before() -> None:
+def test_damage_in_both_copies_of_the_newest_slot_uncovers_the_one_before() -> None:
     disk, file = new_file()
     write(file, 1)
     write(file, 2)
 
     disk.flip_bit(PLACE / "checkpoint", 3)
+    assert CheckpointFile(disk, PLACE).newest == file.newest
+    disk.flip_bit(PLACE / "checkpoint", 512 + 3)
 
     found = CheckpointFile(disk, PLACE).newest
     assert found is not None
     assert found.rows == 1
 
 
-def test_damage_in_both_slots_leaves_none() -> None:
+def test_damage_in_all_copies_leaves_none() -> None:
     disk, file = new_file()
     write(file, 1)
     write(file, 2)
 
-    disk.flip_bit(PLACE / "checkpoint", 0)
-    disk.flip_bit(PLACE / "checkpoint", 512)
+    for sector in range(4):
+        disk.flip_bit(PLACE / "checkpoint", 512 * sector)
 
     assert CheckpointFile(disk, PLACE).newest is None
 

@@ -69,3 +69,18 @@ def test_a_file_that_a_killed_process_made_keeps_its_name(operations: int, seed:
     disk.crash(Random(seed))
 
     assert HardStateFile(disk, DIRECTORY).newest == SavedHardState(2, 3, 0)
+
+
+@pytest.mark.parametrize("bit", range(8))
+def test_a_flipped_bit_does_not_bring_an_older_vote_back(bit: int) -> None:
+    disk = new_disk()
+    file = HardStateFile(disk, DIRECTORY)
+    file.save(term=1, vote=1, commit=0)
+    file.save(term=2, vote=3, commit=0)
+    path = DIRECTORY / "vote"
+
+    for position in range(len(disk.content(path))):
+        rotten = disk.copy()
+        rotten.flip_bit(path, position, bit)
+
+        assert HardStateFile(rotten, DIRECTORY).newest == SavedHardState(2, 3, 0)

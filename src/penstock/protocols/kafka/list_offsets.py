@@ -55,6 +55,8 @@ def _partition_offset(
     try:
         partition = context.broker.partition(place)
         check_epoch(partition, wanted.current_leader_epoch)
+        # A follower learns of commits later than clients do: its end would seem to go back.
+        partition.check_serving()
         offset, timestamp = _find_offset(partition, wanted.timestamp)
     except PenstockError as error:
         return list_out.ListOffsetsPartitionResponse(
