@@ -67,13 +67,18 @@ def usage_of(pid: int) -> Iterator[Usage]:
     """Measure what a process uses inside the block."""
     process = psutil.Process(pid)
     usage = Usage()
-    cpu_s, begin = _cpu_s(process), time.perf_counter()
+    cpu_s, begin = _cpu_s_of(process), time.perf_counter()
     yield usage
     usage.wall_s = time.perf_counter() - begin
-    usage.cpu_s = _cpu_s(process) - cpu_s
+    usage.cpu_s = _cpu_s_of(process) - cpu_s
 
 
-def _cpu_s(process: psutil.Process) -> float:
+def cpu_s(pid: int) -> float:
+    """Return the CPU time of a process since its start."""
+    return _cpu_s_of(psutil.Process(pid))
+
+
+def _cpu_s_of(process: psutil.Process) -> float:
     times = process.cpu_times()
     return float(times.user + times.system)
 

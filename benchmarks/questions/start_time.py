@@ -11,7 +11,7 @@ from pathlib import Path
 
 from benchmarks.answers import Measurement, Target
 from benchmarks.clients import stored_count
-from benchmarks.workbench import Workbench, create_topic, memory_mb
+from benchmarks.workbench import Workbench, cpu_s, create_topic, memory_mb
 from penstock.cluster.topic_machine import TopicMachine
 from penstock.ids import Term
 from penstock.log import LocalDisk, LogSettings, PartitionLog, Snapshot, save_snapshot
@@ -44,7 +44,12 @@ def measure(bench: Workbench) -> Iterator[Measurement]:
             memory = memory_mb(node.pid)
             node.stop()
             after_stop_s = _start(node)
-        figures = {"start_s": after_stop_s, "after_kill_s": after_kill_s, "node_mb": memory}
+            figures = {
+                "start_s": after_stop_s,
+                "start_cpu_s": cpu_s(node.pid),
+                "after_kill_s": after_kill_s,
+                "node_mb": memory,
+            }
         case = f"{count:,} records in batches of {records_per_batch:,}"
         yield Measurement(case, figures, Target("start_s", most=2))
 
