@@ -11,7 +11,7 @@ import psutil
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from benchmarks.machine import touch_memory
-from tests.processes import NodeProcess
+from tests.processes import ClusterProcess, NodeProcess
 
 _CREATE_WAIT_S = 60
 # More than any question writes into the page cache.
@@ -57,6 +57,16 @@ class Workbench:
             yield node
         shutil.rmtree(directory)
 
+    @contextmanager
+    def cluster(self, size: int) -> Iterator[ClusterProcess]:
+        """Run empty nodes that form a cluster."""
+        touch_memory(self.directory, _TOUCHED_BYTES)
+        directory = self.directory / "cluster"
+        directory.mkdir()
+        with ClusterProcess(directory, size) as cluster:
+            yield cluster
+        shutil.rmtree(directory)
+
     def clean(self) -> None:
         """Remove what is left."""
         shutil.rmtree(self.directory)
@@ -89,10 +99,21 @@ def memory_mb(pid: int) -> float:
 
 
 def create_topic(
-    node: NodeProcess, name: str, *, partitions: int = 1, settings: dict[str, str] | None = None
+    node: NodeProcess | ClusterProcess,
+    name: str,
+    *,
+    partitions: int = 1,
+    replicas: int = 1,
+    settings: dict[str, str] | None = None,
 ) -> None:
     """Create a topic and wait for it."""
     admin = AdminClient({"bootstrap.servers": node.bootstrap})
-    topic = NewTopic(name, partitions, 1, config=settings or {})
+    topic = NewTopic(name, partitions, replicas, config=settings or {})
     for created in admin.create_topics([topic]).values():
         created.result(_CREATE_WAIT_S)
+
+
+def leader_of(cluster: ClusterProcess, topic: str) -> int:
+    """Return the node that leads the first partition of a topic."""
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
+    return int(admin.list_topics(topic, timeout=_CREATE_WAIT_S).topics[topic].partitions[0].leader)
