@@ -373,6 +373,23 @@ def test_a_leader_whose_disk_fails_leaves_the_group_to_the_others() -> None:
     play(scene)
 
 
+def test_a_follower_that_has_failed_acknowledges_nothing_that_it_was_writing() -> None:
+    async def scene(group: ReplicaGroup) -> None:
+        group.isolate(3)
+        group.machines[2].executor.hold()
+        answer = await settle(group[1].propose_records(batch(b"a")))
+
+        # A checkpoint has taken the kernel's report of a lost write, so the flush knows nothing.
+        group[2].fail(StorageFailed("a checkpoint failed to sync"))
+        group.machines[2].executor.release()
+        await group.tick()
+
+        assert not answer.done()
+        assert group[1].high_watermark == 0
+
+    play(scene)
+
+
 def test_a_follower_whose_disk_is_full_holds_nobody_up_and_catches_up() -> None:
     async def scene(group: ReplicaGroup) -> None:
         group.machines[3].disk.capacity_bytes = 0
