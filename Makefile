@@ -4,7 +4,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: run test check bench simulate clean
+.PHONY: run test check bench simulate chaos demo-failover clean
 
 run: $(VENV)/.installed
 	@exec $(BIN)/penstock serve --data-dir ./data
@@ -23,6 +23,16 @@ SECONDS ?= 60
 FIRST ?= 0
 simulate: $(VENV)/.installed-dev
 	$(BIN)/python -m tests.simulation --first $(FIRST) $(if $(SEEDS),--seeds $(SEEDS),--seconds $(SECONDS))
+
+# Real processes: for how long (SECONDS=3600), how many nodes (NODES=5), which faults (SEED=7).
+NODES ?= 3
+chaos: SECONDS = 120
+chaos: $(VENV)/.installed-dev
+	$(BIN)/python -m tests.chaos --seconds $(SECONDS) --nodes $(NODES) $(if $(SEED),--seed $(SEED))
+
+# Three nodes, a steady stream, and the death of a leader, on screen.
+demo-failover: $(VENV)/.installed
+	@$(BIN)/python examples/failover.py
 
 bench: $(VENV)/.installed-dev
 	$(BIN)/python -m benchmarks

@@ -120,6 +120,7 @@ class Reader:
             "LC_ALL": "C.UTF-8",
         }
         environ["PENSTOCK_BOOTSTRAP"] = self._node.bootstrap
+        environ["PENSTOCK_URL"] = self._node.http_url
         done = subprocess.run(
             arguments,
             cwd=self._directory,

@@ -57,6 +57,14 @@ def work(node: NodeProcess, topic: str, group: str, directory: Path, *, last: st
     return [line.removeprefix("partition 0 offset ") for line in file.read_text().splitlines()]
 
 
+@pytest.mark.crash
+def test_a_stream_goes_on_without_its_leader_and_its_count_is_exact() -> None:
+    out, err = start("failover.py").communicate(timeout=100)
+
+    assert "which leads, is killed." in out, err
+    assert out.splitlines()[-1] == "Every record is there, once, in order."
+
+
 def test_every_example_is_run() -> None:
     source = Path(__file__).read_text()
 

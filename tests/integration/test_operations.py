@@ -17,7 +17,8 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, KafkaError, Message, Producer
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
 
 from penstock.client import ClusterAdmin, ClusterPartition
 from penstock.errors import Conflict, InvalidReplication, InvalidRequest, NotFound, TopicNotFound
@@ -26,7 +27,7 @@ from tests.processes import ClusterProcess, NodeProcess, free_ports
 
 pytestmark = pytest.mark.crash
 
-_QUIET = {"log_level": 0, "broker.address.family": "v4"}
+_QUIET: dict[str, str | int | float] = {"log_level": 0, "broker.address.family": "v4"}
 _PAUSE_S = 0.002
 
 
@@ -212,19 +213,34 @@ def test_a_move_that_cannot_end_is_cancelled(stage: Stage) -> None:
     stage.cluster[4].start()
 
 
-def test_leaders_are_handed_over_and_back_by_balancing(stage: Stage) -> None:
+def test_leaders_are_handed_over(stage: Stage) -> None:
     stage.create_topic("led", [1, 2, 3], [2, 3, 1], [3, 1, 2])
     wanted = [2, 3, 1]
 
     for number, to in enumerate(wanted):
         stage.admin.transfer_leader("led", number, to)
+
     stage.wait_for("led", lambda found: [each.leader for each in found] == wanted)
 
-    def is_balanced() -> bool:
-        stage.admin.balance()
-        return all(each.leader == each.nodes[0] for each in stage.admin.partitions("led"))
 
-    wait_until(is_balanced, "every partition is led by its first replica")
+def test_balancing_gives_the_newcomer_its_share_of_replicas_and_leads(stage: Stage) -> None:
+    stage.create_topic("shared", *([1, 2, 3], [2, 3, 1], [3, 1, 2]) * 2)
+
+    def is_settled() -> bool:
+        return not any(each.changing for each in stage.admin.partitions())
+
+    def is_balanced() -> bool:
+        wait_until(is_settled, "the moves are done")
+        return stage.run("balance") == {"changes": []}
+
+    wait_until(is_balanced, "nothing is left to balance")
+
+    found = stage.admin.partitions()
+    assert [each.leader for each in found] == [each.nodes[0] for each in found]
+    nodes = stage.admin.nodes()
+    for counts in ([node.replicas for node in nodes], [node.logs for node in nodes]):
+        assert max(counts) - min(counts) <= 2, nodes
+    assert nodes[3].leads >= 2
 
 
 def test_a_partition_with_much_more_traffic_than_others_is_reported(stage: Stage) -> None:

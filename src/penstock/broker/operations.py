@@ -1,6 +1,7 @@
 """What operators do to a running cluster: look, move, drain, remove, hand over, balance."""
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from penstock.cluster import (
@@ -13,6 +14,7 @@ from penstock.cluster import (
     PartitionStatus,
     RemoveNode,
     Replicas,
+    plan_moves,
 )
 from penstock.errors import Conflict, InvalidReplication, InvalidRequest, NotFound, Unavailable
 from penstock.ids import TopicPartition
@@ -183,15 +185,39 @@ class Operations:
         await self._cluster.change(RemoveNode(node_id))
 
     async def balance(self) -> list[str]:
-        """Hand partitions back to the replica that is meant to lead them; name what was done."""
+        """Move replicas to nodes that have fewer, and hand partitions to those meant to lead them.
+
+        Names what was begun. Only nodes that can be reached take part.
+        """
+        metadata = self._metadata()
+        names = self._group_names()
+        moves = plan_moves(metadata, self._reachable())
+        done = []
+        for replicas in list(metadata.all_replicas()):
+            nodes = moves.get(replicas.group)
+            if nodes is not None:
+                await self._change(replicas, list(nodes))
+                before, after = _listed(replicas.nodes), _listed(nodes)
+                done.append(f"{names[replicas.group]}: from nodes {before} to {after}")
+        return done + await self._balance_leaders()
+
+    async def _balance_leaders(self) -> list[str]:
         done = []
         for each in await self._cluster.all_partitions():
             preferred = each.replicas[0]
             in_step = {follower.node for follower in each.followers if follower.is_in_step}
-            if each.leader >= 0 and each.leader != preferred and preferred in in_step:
+            is_led = each.leader >= 0 and not each.is_changing
+            if is_led and each.leader != preferred and preferred in in_step:
                 await self._cluster.transfer_leader(each.group, preferred)
-                done.append(f"{_name(each)}: node {each.leader} to node {preferred}")
+                done.append(f"{_name(each)}: led by node {preferred} instead of {each.leader}")
         return done
+
+    def _group_names(self) -> dict[int, str]:
+        metadata = self._cluster.metadata
+        names = {each.group: f"consumer groups {n}" for n, each in enumerate(metadata.shards)}
+        for topic in metadata.topics.values():
+            names |= {each.group: f"{topic.name}-{n}" for n, each in enumerate(topic.replicas)}
+        return names
 
     async def _change(self, replicas: Replicas, nodes: list[int]) -> None:
         known = self._cluster.metadata.nodes
@@ -238,6 +264,10 @@ def hot_partitions(partitions: list[PartitionStatus]) -> list[PartitionStatus]:
 def _is_behind(partition: PartitionStatus) -> bool:
     in_step = 1 + sum(each.is_in_step for each in partition.followers)
     return partition.leader >= 0 and in_step < len(partition.replicas)
+
+
+def _listed(nodes: Sequence[int]) -> str:
+    return ", ".join(map(str, nodes))
 
 
 def _name(partition: PartitionStatus) -> str:

@@ -8,10 +8,10 @@ from penstock.clock import Clock
 from penstock.cluster import Cluster, DiskSpace, Partition, TopicSettings
 from penstock.errors import (
     BatchTooLarge,
-    DiskFull,
     InvalidBatch,
     InvalidTimestamp,
     NotEnoughReplicas,
+    Unavailable,
     UnsupportedCompression,
 )
 from penstock.ids import Offset, TopicPartition
@@ -62,11 +62,11 @@ class Publisher:
         batch = self._checked(place, records, settings)
         try:
             self._space.check()
-        except DiskFull:
+            if waits_for_commit:
+                _check_in_sync(partition, settings)
+        except Unavailable:
             partition.refuse(batch.header)
             raise
-        if waits_for_commit:
-            _check_in_sync(partition, settings)
         offset = partition.publish(batch, waits_for_commit=waits_for_commit)
         counts = self._statistics
         counts.batches_in += 1
@@ -127,6 +127,7 @@ def _check_time(
 
 def _check_in_sync(partition: Partition, settings: TopicSettings) -> None:
     """A majority is always waited for; a topic may ask for more replicas in step than that."""
+    partition.check_serving()
     if settings.in_sync_min > 1:
         in_step = 1 + sum(follower.is_active for follower in partition.log.followers())
         if in_step < settings.in_sync_min:

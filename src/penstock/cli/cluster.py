@@ -323,7 +323,11 @@ def remove_node(
 
 @app.command()
 def balance(url: Url = URL_DEFAULT, as_json: Json = False) -> None:
-    """Spread the work over the nodes."""
+    """Spread replicas and leaders over the nodes that can be reached.
+
+    Nodes that were given replicas lead their share after a second balance, when they have caught
+    up; `penstock cluster status` tells what is still being moved.
+    """
     changes = open_cluster(url).balance()
     shown = changes or ("The cluster is balanced already.",)
     Output(as_json=as_json).show({"changes": changes}, *shown)
@@ -373,6 +377,6 @@ def _joining(command: str, number: int, peers: Sequence[str]) -> list[str]:
     return [
         *lines,
         "",
-        f"Then `penstock cluster nodes` lists node {number}. New topics use it at once; existing",
-        f"partitions come with `penstock cluster move TOPIC PARTITION --to ...,{number}`.",
+        f"Then `penstock cluster nodes` lists node {number}. New topics use it at once;",
+        "`penstock cluster balance` gives it a share of the existing ones.",
     ]

@@ -26,7 +26,7 @@ from penstock.cluster.metadata import (
     check_topic_name,
 )
 from penstock.cluster.partition import Partition
-from penstock.cluster.placement import choose_replicas
+from penstock.cluster.placement import choose_replicas, plan_moves
 from penstock.cluster.replicated_log import ReplicatedLog
 from penstock.cluster.status import PartitionStatus, ReplicaStatus
 from penstock.cluster.topic_settings import (
@@ -67,4 +67,5 @@ __all__ = [
     "check_settings",
     "check_topic_name",
     "choose_replicas",
+    "plan_moves",
 ]

@@ -179,6 +179,9 @@ class _Link:
         return self.writer.transport.get_write_buffer_size() > _UNSENT_BYTES_MAX
 
     def send(self, kind: _Kind, parts: Sequence[Buffer]) -> None:
+        if self.writer.is_closing():
+            # The reader is about to notice; a broken link must not break what is done besides.
+            return
         size = 1 + sum(map(len, parts))
         self.writer.writelines([_SIZE.pack(size) + bytes((kind,)), *parts])
 

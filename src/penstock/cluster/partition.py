@@ -106,6 +106,13 @@ class Partition:
         header = batch.header
         if not header.has_producer:
             return self.log.propose_records(batch, waits_for_commit=waits_for_commit)
+        # Before the sequence: to be told that a batch is out of order makes a producer repeat those
+        # before it under another epoch, and one of them may be committed under the next leader.
+        try:
+            self.log.check_serving()
+        except PenstockError:
+            self.refuse(header)
+            raise
         in_flight = self._in_flight_of(header.producer_id)
         known = in_flight.state if in_flight else self._machine.producers.get(header.producer_id)
         if known is None:

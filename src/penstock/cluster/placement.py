@@ -1,8 +1,9 @@
-"""Where the replicas of a new partition go: balanced, first replicas first."""
+"""Where replicas go: those of new partitions, and existing ones when nodes come or go."""
 
 from collections import Counter
+from collections.abc import Collection, Sequence
 
-from penstock.cluster.metadata import ClusterMetadata
+from penstock.cluster.metadata import ClusterMetadata, Replicas
 from penstock.errors import InvalidReplication
 
 
@@ -48,3 +49,44 @@ def _next_replicas(
     possible.sort(key=lambda node: (-leads[node], node))
     others = [node for node in certain + possible if node != first]
     return [first, *others[: replication_factor - 1]]
+
+
+def plan_moves(metadata: ClusterMetadata, nodes: Collection[int]) -> dict[int, tuple[int, ...]]:
+    """Return the nodes of each group that should move, so that no node has two replicas too many.
+
+    Partitions and the logs of consumer groups are spread each by themselves, because they weigh
+    differently. Only `nodes` give and take, and only those that are not being drained; a group that
+    is changing already stays where it goes. No more is moved than it takes.
+    """
+    eligible = sorted(set(nodes) & metadata.nodes.keys() - metadata.draining)
+    partitions = [each for topic in metadata.topics.values() for each in topic.replicas]
+    return _spread(metadata.shards, eligible) | _spread(partitions, eligible)
+
+
+def _spread(logs: Sequence[Replicas], eligible: list[int]) -> dict[int, tuple[int, ...]]:
+    places = {each.group: each.nodes for each in logs}
+    settled = [each.group for each in logs if not each.former and not each.leaving]
+    moved: dict[int, tuple[int, ...]] = {}
+    counts = Counter(node for place in places.values() for node in place)
+    leads = Counter(place[0] for place in places.values())
+    while len(eligible) > 1:
+        fullest = max(eligible, key=lambda node: (counts[node], -node))
+        emptiest = min(eligible, key=lambda node: (counts[node], node))
+        movable = [
+            group
+            for group in settled
+            if group not in moved and fullest in places[group] and emptiest not in places[group]
+        ]
+        if counts[fullest] - counts[emptiest] < 2 or not movable:
+            break
+        # Whoever leads more than the other gives away a lead, if it can.
+        gives_lead = leads[fullest] - leads[emptiest] > 1
+        group = min(
+            movable, key=lambda each: ((places[each][0] == fullest) is not gives_lead, each)
+        )
+        leads.subtract(places[group][:1])
+        places[group] = tuple(emptiest if node == fullest else node for node in places[group])
+        leads.update(places[group][:1])
+        counts.update({fullest: -1, emptiest: 1})
+        moved[group] = places[group]
+    return moved

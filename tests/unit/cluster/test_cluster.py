@@ -56,6 +56,36 @@ def test_topics_settings_and_growth_survive_a_crash() -> None:
     run(scene())
 
 
+@pytest.mark.parametrize("way", ["crash", "kill"])
+def test_a_node_that_is_cut_off_at_any_step_of_its_first_start_comes_up(way: str) -> None:
+    async def scene(stop: int) -> bool:
+        machine = SimMachine()
+        machine.disk.stop_before(stop)
+        with suppress(MachineStopped):
+            starting = await settle(machine.cluster())
+            starting.cancel()
+            await turn()
+        was_stopped = machine.disk.operations > stop
+        if way == "crash":
+            machine.disk.crash(Random(stop))
+        else:
+            machine.disk.kill()
+
+        again = await machine.cluster()
+        await create(again, "orders", 1)
+        assert await publish(again, b"a") == 0
+        assert again.failures == {}
+        return was_stopped
+
+    stop = 0
+    with pytest.MonkeyPatch.context() as patch:
+        # What the machine does not survive is reported by nobody, as in a real crash.
+        patch.setattr(asyncio.BaseEventLoop, "call_exception_handler", lambda *_: None)
+        while run(scene(stop)):
+            stop += 1
+    assert stop > 30
+
+
 async def _recreate(cluster: Cluster) -> None:
     """Delete a topic with records and create it again, as far as the machine runs."""
     with suppress(MachineStopped, PenstockError):
@@ -177,6 +207,30 @@ def test_a_topic_whose_files_cannot_be_made_is_reported_and_can_be_deleted() -> 
             cluster.partition(PLACE)
         await create(cluster, "orders", 1)
 
+        assert await publish(cluster, b"a") == 0
+
+    run(scene())
+
+
+def test_a_partition_that_cannot_be_opened_does_not_stand_in_for_its_successor() -> None:
+    async def scene() -> None:
+        machine = SimMachine()
+        cluster = await machine.cluster()
+        machine.disk.fail_sync(syncs=2)
+        broken = await create(cluster, "orders", 1)
+        assert list(cluster.failures) == [PLACE]
+        machine.executor.hold()
+
+        # Both are committed before the node looks at the metadata again.
+        deleting = asyncio.ensure_future(cluster.delete_topic(broken))
+        creating = asyncio.ensure_future(create(cluster, "orders", 1))
+        while not (deleting.done() and creating.done()):
+            if machine.executor.held:
+                machine.executor.run_next()
+            await asyncio.sleep(0)
+        machine.executor.release()
+
+        assert cluster.failures == {}
         assert await publish(cluster, b"a") == 0
 
     run(scene())

@@ -252,3 +252,16 @@ def test_records_that_were_deleted_stay_deleted() -> None:
         assert values(reopened) == [b"3", b"4"]
 
     run(scene())
+
+
+def test_a_replica_that_does_not_lead_calls_no_batch_out_of_order() -> None:
+    async def scene() -> None:
+        machine = SimMachine()
+        partition = await machine.partition()
+        await partition.publish(numbered_batch(0, b"a"))
+        await partition.log.close()
+
+        with pytest.raises(NotLeader):
+            partition.publish(numbered_batch(5, b"f"))
+
+    run(scene())

@@ -95,11 +95,11 @@ class NoPeers:
 class SimMachine:
     """One machine over several lives of its process."""
 
-    def __init__(self, capacity_bytes: int | None = None) -> None:
+    def __init__(self, capacity_bytes: int | None = None, *, seed: int = 1) -> None:
         self.disk = SimDisk(capacity_bytes)
         self.clock = SimClock()
         self.executor = LeashedExecutor()
-        self._random = Random(1)
+        self._random = Random(seed)
 
     def workplace(self) -> Workplace:
         """What the logs of the running process share."""

@@ -229,8 +229,9 @@ def _changing_all(view: NodeView) -> list[Endpoint]:
             path="/v1/cluster/balance",
             name="balance-cluster",
             summary="Spread the work over the nodes",
-            description="Every partition is led by the first of its replicas again where that one"
-            " is in step.",
+            description="Replicas move from nodes that have more to nodes that have fewer, and"
+            " every partition is led by the first of its replicas where that one is in step. Ask"
+            " again when the moves are done, so that newcomers lead their share.",
             answers={
                 202: Answer(meaning="What is done.", body=BalanceAccepted),
                 503: _FAILURES[503],

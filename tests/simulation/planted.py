@@ -1,0 +1,342 @@
+"""Bugs planted one at a time, each of which the simulation must notice.
+
+They prove the referee, not the code: a checker that lets one of these pass would let the same
+mistake pass in the code. A bug is a set of replacements for small methods of the real classes, in
+force while a history is played.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import Any
+from unittest.mock import patch
+
+from penstock.cluster import replicated_log
+from penstock.cluster.partition import Partition
+from penstock.cluster.producers import after_batch as replicated_after
+from penstock.cluster.replica_storage import ReplicaStorage
+from penstock.cluster.replicated_log import ReplicatedLog
+from penstock.cluster.topic_machine import TopicMachine
+from penstock.ids import EntryIndex, NodeId, Offset, Term
+from penstock.log import HardStateFile, PartitionLog
+from penstock.log import flush as flush_module
+from penstock.log import hard_state as hard_state_module
+from penstock.log import partition_log as partition_log_module
+from penstock.log import segment as segment_module
+from penstock.log.partition_log import CheckpointRun
+from penstock.raft import (
+    Append,
+    Entry,
+    Incarnation,
+    Mark,
+    Message,
+    RaftNode,
+    Role,
+    VoteRequest,
+    Write,
+)
+from penstock.raft.progress import Progress
+
+Replacements = list[tuple[Any, str, Any]]
+BUGS: dict[str, Callable[[], Replacements]] = {}
+
+
+def bug(make: Callable[[], Replacements]) -> Callable[[], Replacements]:
+    """Register a bug under the name of its function."""
+    BUGS[make.__name__] = make
+    return make
+
+
+@contextmanager
+def planted(name: str) -> Iterator[None]:
+    """Plant a bug for a while."""
+    with ExitStack() as stack:
+        for owner, attribute, replacement in BUGS[name]():
+            stack.enter_context(patch.object(owner, attribute, replacement))
+        yield
+
+
+# Consensus.
+
+
+@bug
+def commits_old_terms_by_counting() -> Replacements:
+    return [(RaftNode, "_may_commit_by_counting", lambda self, index: True)]
+
+
+@bug
+def votes_twice_in_a_term() -> Replacements:
+    return [(RaftNode, "_is_vote_free", lambda self, message: True)]
+
+
+@bug
+def votes_for_shorter_logs() -> Replacements:
+    return [(RaftNode, "_is_up_to_date", lambda self, last_index, last_term: True)]
+
+
+@bug
+def reveals_votes_before_they_are_saved() -> Replacements:
+    def send(self: RaftNode, message: Message) -> None:
+        self._messages.append(message)
+
+    return [(RaftNode, "_send", send)]
+
+
+@bug
+def acknowledges_appends_before_the_sync() -> Replacements:
+    on_append = RaftNode._on_append
+
+    def acknowledge_at_once(self: RaftNode, message: Append) -> None:
+        on_append(self, message)
+        self._acknowledge()
+
+    return [
+        (RaftNode, "_ackable_index", lambda self: self._verified_index),
+        (RaftNode, "_on_append", acknowledge_at_once),
+    ]
+
+
+@bug
+def leader_counts_its_own_copy_before_the_sync() -> Replacements:
+    return [(RaftNode, "_own_match", lambda self: self._log.last_index)]
+
+
+@bug
+def cuts_what_an_append_does_not_mention() -> Replacements:
+    accept = RaftNode._accept
+
+    def accept_and_cut(self: RaftNode, entries: Sequence[Entry]) -> None:
+        accept(self, entries)
+        if entries and self._log.last_index > entries[-1].index:
+            self._log.truncate(max(entries[-1].index, self.commit_index) + 1)
+
+    return [(RaftNode, "_accept", accept_and_cut)]
+
+
+@bug
+def keeps_conflicting_entries() -> Replacements:
+    def first_new(self: RaftNode, entries: Sequence[Entry]) -> int:
+        return sum(entry.index <= self._log.last_index for entry in entries)
+
+    return [(RaftNode, "_first_new", first_new)]
+
+
+@bug
+def counts_a_wiped_node_for_its_former_self() -> Replacements:
+    speaker = RaftNode._speaker
+
+    def any_speaker(self: RaftNode, node: NodeId, incarnation: Incarnation) -> Progress | None:
+        progress = self._progress.get(node)
+        return progress and speaker(self, node, progress.incarnation)
+
+    return [(RaftNode, "_speaker", any_speaker)]
+
+
+@bug
+def wiped_node_votes_as_its_former_self() -> Replacements:
+    take_answer = RaftNode._take_answer
+
+    def take_any_answer(self: RaftNode, member: Any, *, is_granted: bool) -> None:
+        for voter in self._memberships.current.voters:
+            if voter.node == member.node:
+                member = voter
+        take_answer(self, member, is_granted=is_granted)
+
+    return [
+        (RaftNode, "_take_answer", take_any_answer),
+        (RaftNode, "_may_vote", lambda self: True),
+    ]
+
+
+@bug
+def changes_members_while_a_change_is_open() -> Replacements:
+    return [
+        (RaftNode, "_may_change_membership", lambda self: True),
+        (RaftNode, "_has_been_admitted", lambda self, learner: True),
+    ]
+
+
+# The replica's disk.
+
+
+@bug
+def vote_is_not_synced() -> Replacements:
+    def save(self: HardStateFile, *, term: int, vote: int | None, commit: int) -> None:
+        self._slots.write(term, -1 if vote is None else vote, commit)
+
+    return [(HardStateFile, "save", save)]
+
+
+@bug
+def vote_is_not_saved() -> Replacements:
+    save = HardStateFile.save
+
+    def save_term(self: HardStateFile, *, term: int, vote: int | None, commit: int) -> None:
+        save(self, term=term, vote=None, commit=commit)
+
+    return [(HardStateFile, "save", save_term)]
+
+
+@bug
+def reports_a_write_before_it_is_on_disk() -> Replacements:
+    write = ReplicaStorage.write
+
+    def write_and_report(self: ReplicaStorage, order: Write) -> None:
+        write(self, order)
+        if not self._has_failed:
+            self._workplace.loop.call_soon(self._on_persisted, order.mark)
+
+    return [(ReplicaStorage, "write", write_and_report)]
+
+
+@bug
+def reports_the_mark_of_a_write_that_is_only_begun() -> Replacements:
+    take_entries = ReplicaStorage._take_entries
+
+    def take(self: ReplicaStorage, job: Any) -> None:
+        take_entries(self, job)
+        if len(self._writes) > job.writes and job.mark is not None:
+            job.mark = self._writes[job.writes].mark
+
+    return [(ReplicaStorage, "_take_entries", take)]
+
+
+@bug
+def records_are_not_synced() -> Replacements:
+    return [(flush_module, "sync_file", lambda file: None)]
+
+
+@bug
+def cut_is_not_synced() -> Replacements:
+    return [(partition_log_module, "sync_file", lambda file: None)]
+
+
+@bug
+def checkpoint_is_written_before_its_sync() -> Replacements:
+    def run(self: CheckpointRun) -> None:
+        self.file.write(
+            first_index=self.segment.first_index,
+            rows=self.rows + 2,
+            log_bytes=self.log_bytes,
+            state_bytes=self.state_bytes,
+        )
+
+    return [(CheckpointRun, "run", run)]
+
+
+@bug
+def segment_names_are_not_synced() -> Replacements:
+    return [(segment_module, "sync_names", lambda disk, directory: None)]
+
+
+# The replica.
+
+
+@bug
+def applies_what_is_not_committed() -> Replacements:
+    ready = RaftNode.ready
+
+    def ready_early(self: RaftNode) -> Any:
+        commit, self.commit_index = self.commit_index, self._log.persisted_index
+        try:
+            effects = ready(self)
+        finally:
+            self.commit_index = commit
+        return effects
+
+    return [(RaftNode, "ready", ready_early)]
+
+
+@bug
+def serves_before_it_knows_what_is_committed() -> Replacements:
+    return [
+        (ReplicatedLog, "is_serving", property(lambda self: self.raft.role is Role.LEADER)),
+    ]
+
+
+@bug
+def serves_after_it_was_deposed() -> Replacements:
+    return [(ReplicatedLog, "check_serving", lambda self: None)]
+
+
+@bug
+def acknowledges_publishes_before_they_commit() -> Replacements:
+    new_proposal = ReplicatedLog._new_proposal
+
+    def hasty(self: ReplicatedLog, batch: Any, payload: bytes, *, waits_for_commit: bool) -> Any:
+        return new_proposal(self, batch, payload, waits_for_commit=batch is None)
+
+    return [(ReplicatedLog, "_new_proposal", hasty)]
+
+
+@bug
+def high_watermark_follows_the_log_and_falls_back() -> Replacements:
+    persisted = ReplicatedLog._persisted
+
+    def show_early(self: ReplicatedLog, mark: Mark) -> None:
+        persisted(self, mark)
+        self.high_watermark = self._offset_after(self.log.written_index - 1)
+
+    return [(ReplicatedLog, "_persisted", show_early)]
+
+
+@bug
+def producers_are_forgotten_on_a_restart() -> Replacements:
+    restore = TopicMachine.restore
+
+    def forget(self: TopicMachine, payload: bytes, index: EntryIndex) -> None:
+        restore(self, payload, index)
+        self.producers = {}
+
+    return [(TopicMachine, "restore", forget)]
+
+
+@bug
+def producers_are_known_to_the_leader_alone() -> Replacements:
+    def apply_records(self: TopicMachine, header: Any, offset: Offset) -> None:
+        self._newest_timestamp = max(self._newest_timestamp, header.max_timestamp)
+
+    first_answer = Partition._first_answer
+    settled = Partition._settled
+
+    def remember(self: Partition, header: Any, done: Any) -> None:
+        settled(self, header, done)
+        if done.exception() is None:
+            known = self._machine.producers.get(header.producer_id)
+            self._machine.producers[header.producer_id] = replicated_after(
+                known, header, done.result()
+            )
+
+    del first_answer
+    return [(TopicMachine, "apply_records", apply_records), (Partition, "_settled", remember)]
+
+
+@bug
+def snapshot_claims_one_entry_too_many() -> Replacements:
+    def snapshot_of(index: EntryIndex, term: Term, payload: bytes) -> Any:
+        return real(EntryIndex(index + (index > 1)), term, payload)
+
+    real = replicated_log.Snapshot
+    return [(replicated_log, "Snapshot", snapshot_of)]
+
+
+@bug
+def recovery_trusts_the_page_cache() -> Replacements:
+    opened = HardStateFile.__init__
+
+    def open_only(self: HardStateFile, disk: Any, directory: Any) -> None:
+        with patch.object(hard_state_module, "sync_file", lambda file: None):
+            opened(self, disk, directory)
+
+    return [(HardStateFile, "__init__", open_only)]
+
+
+@bug
+def damaged_entries_are_sent_to_followers() -> Replacements:
+    def unchecked(self: PartitionLog, index: int) -> Any:
+        segment = self._segment_of(index)
+        row = segment.table.row(index - segment.first_index)
+        if row.kind == 1:
+            return row, segment.files.log.read_at(row.log_position, row.size)
+        return row, segment.files.state.read_at(row.state_position, row.size)[32:]
+
+    return [(PartitionLog, "payload_at", unchecked)]
