@@ -12,17 +12,20 @@ from pathlib import Path
 from benchmarks.answers import Measurement, Target
 from benchmarks.clients import stored_count
 from benchmarks.workbench import Workbench, cpu_s, create_topic, memory_mb
-from penstock.cluster.topic_machine import TopicMachine
-from penstock.ids import Term
-from penstock.log import LocalDisk, LogSettings, PartitionLog, Snapshot, save_snapshot
+from penstock.log import (
+    LocalDisk,
+    LogSettings,
+    PartitionLog,
+    Snapshot,
+    load_snapshot,
+    save_snapshot,
+)
 from penstock.record import Record, RecordBatch, encode_batch, read_header
 from tests.processes import NodeProcess
 
 _TOPIC = "stored"
 _RECORDS = 10_000_000
 _FLUSH_BATCHES = 1_000
-_TERM = Term(1)
-_DAY_MS = 86_400_000
 _SNAPSHOT_AGE = 50_000
 _CHECKPOINT_AGE = 5_000
 
@@ -67,8 +70,10 @@ def _fill(directory: Path, count: int, records_per_batch: int) -> None:
     after_snapshot = min(batches // 2, _SNAPSHOT_AGE)
     after_checkpoint = min(batches // 2, _CHECKPOINT_AGE)
     _append(log, batches - after_snapshot, records_per_batch)
-    machine = TopicMachine(producer_expiry_ms=_DAY_MS)
-    save_snapshot(disk, directory, Snapshot(log.next_index, _TERM, machine.snapshot()))
+    # Records without a producer leave the state as it was when the topic was created.
+    created = load_snapshot(disk, directory)
+    assert created is not None
+    save_snapshot(disk, directory, Snapshot(log.next_index, log.last_term, created.payload))
     _append(log, after_snapshot - after_checkpoint, records_per_batch)
     checkpoint = log.take_checkpoint()
     assert checkpoint is not None
@@ -80,10 +85,11 @@ def _fill(directory: Path, count: int, records_per_batch: int) -> None:
 def _append(log: PartitionLog, batches: int, records_per_batch: int) -> None:
     now_ms = time.time_ns() // 1_000_000
     batch = _batch(records_per_batch, now_ms)
+    term = log.last_term
     for first in range(0, batches, _FLUSH_BATCHES):
         for _ in range(min(_FLUSH_BATCHES, batches - first)):
             copy = RecordBatch(batch.header, memoryview(bytearray(batch.data)))
-            log.append_records(copy, term=_TERM, now_ms=now_ms)
+            log.append_records(copy, term=term, now_ms=now_ms)
         flush = log.take_flush()
         assert flush is not None
         flush.run()
