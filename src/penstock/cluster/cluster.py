@@ -886,7 +886,7 @@ class Cluster:
         """Elect the intended leader of a new group at once; others wait for their timeout."""
         is_alone = log.raft.membership.voters == (log.identity.member,)
         is_new = log.raft.last_index == 0
-        if is_alone or (is_new and replicas.founders[0] == tuple(log.identity.member)):
+        if is_alone or (is_new and replicas.founders[:1] == (tuple(log.identity.member),)):
             log.campaign()
 
     def _open_partitions(
