@@ -87,6 +87,8 @@ _REQUEST_TIMEOUT_S = 5.0
 _ASK_AGAIN_S = 0.1
 _LEADERS_WAIT_S = 5.0
 _FOUNDING_FILE = "cluster.msgpack"
+# Stands for the consumer groups among failures; no topic can have this name.
+_SHARDS = "(groups)"
 
 _STEWARD_INTERVAL_S = 0.3
 # A follower that copies a snapshot asks for more of it within this time.
@@ -808,6 +810,11 @@ class Cluster:
             for number, replicas in enumerate(topic.replicas)
             if self._is_mine(replicas)
         }
+        wanted |= {
+            TopicPartition(_SHARDS, number): shard.group
+            for number, shard in enumerate(self.metadata.shards)
+            if self._is_mine(shard)
+        }
         for place, partition in list(self._partitions.items()):
             group = partition.log.identity.group
             if wanted.get(place) != group:
@@ -838,8 +845,14 @@ class Cluster:
 
     async def _open_wanted(self, topics: list[Topic]) -> None:
         for number, shard in enumerate(self.metadata.shards):
-            if self._is_mine(shard) and shard.group not in self._replicas:
-                await self._open_shard(number, shard)
+            place = TopicPartition(_SHARDS, number)
+            is_open = shard.group in self._replicas or place in self.failures
+            if self._is_mine(shard) and not is_open:
+                try:
+                    await self._open_shard(number, shard)
+                except (OSError, PenstockError) as error:
+                    # Topics and the other groups are served all the same.
+                    self._install(place, shard, _cannot_open(place, error))
         for topic in topics:
             self._settings[topic.name] = resolve_settings(topic.settings, self._options)
             opened = await self._in_thread(partial(self._open_partitions, topic))
