@@ -31,7 +31,6 @@ from penstock.raft import (
     Message,
     RaftNode,
     Role,
-    VoteRequest,
     Write,
 )
 from penstock.raft.progress import Progress
@@ -295,7 +294,6 @@ def producers_are_known_to_the_leader_alone() -> Replacements:
     def apply_records(self: TopicMachine, header: Any, offset: Offset) -> None:
         self._newest_timestamp = max(self._newest_timestamp, header.max_timestamp)
 
-    first_answer = Partition._first_answer
     settled = Partition._settled
 
     def remember(self: Partition, header: Any, done: Any) -> None:
@@ -306,7 +304,6 @@ def producers_are_known_to_the_leader_alone() -> Replacements:
                 known, header, done.result()
             )
 
-    del first_answer
     return [(TopicMachine, "apply_records", apply_records), (Partition, "_settled", remember)]
 
 

@@ -7,7 +7,6 @@ from random import Random
 
 from penstock.cluster.steward import Change, GroupView, HandOver, next_step
 from penstock.errors import PenstockError
-from penstock.ids import NodeId
 from penstock.raft import Member, Membership, Role
 from penstock.record import read_header
 from penstock.record.batch import CRC_POSITION
@@ -43,7 +42,7 @@ class Outcome:
 class World:
     """Everything of one history; the seed decides all of it."""
 
-    def __init__(self, seed: int, *, nodes: int | None = None, with_faults: bool = True) -> None:
+    def __init__(self, seed: int, *, nodes: int | None = None) -> None:
         self.seed = seed
         self.random = Random(seed)
         self.schedule = Schedule()
@@ -60,11 +59,13 @@ class World:
         self.faults = Faults(self)
         for node in founded:
             node.start()
+
+    def begin(self) -> None:
+        """Let clients, upkeep and faults come."""
         self._add_clients()
         self.schedule.later(_STEWARD_US, self._steward)
         self.schedule.later(_UPKEEP_US, self._keep_up)
-        if with_faults:
-            self.faults.begin()
+        self.faults.begin()
 
     def new_node(self, name: int) -> Node:
         """Give a place to a machine with an empty disk."""
@@ -112,6 +113,7 @@ class World:
 
     def run(self, events: int = EVENTS_DEFAULT) -> Outcome:
         """Let everything happen, then let it end well."""
+        self.begin()
         self.schedule.run(until_us=_FOREVER_US, events_max=events, after=self._check)
         self.conclude()
         return self.outcome()
@@ -297,17 +299,12 @@ class World:
                 )
 
 
-def play(
-    seed: int, *, events: int = EVENTS_DEFAULT, nodes: int | None = None, with_faults: bool = True
-) -> Outcome:
+def play(seed: int, *, events: int = EVENTS_DEFAULT, nodes: int | None = None) -> Outcome:
     """Play one history; a violation is part of the outcome."""
-    world = World(seed, nodes=nodes, with_faults=with_faults)
+    world = World(seed, nodes=nodes)
     try:
         return world.run(events)
     except Violation as violation:
         return world.outcome(str(violation))
     except Exception as error:  # noqa: BLE001 (whatever escapes is a finding)
         return world.outcome(f"{type(error).__name__}: {error}")
-
-
-__all__ = ["EVENTS_DEFAULT", "NodeId", "Outcome", "World", "play"]

@@ -59,7 +59,9 @@ class Node(msgspec.Struct, frozen=True):
 class Replicas(msgspec.Struct, frozen=True):
     """Who replicates one log: its group's number, its first members, and those it is to have.
 
-    Only founders may begin the group; a node that came later learns everything from the leader.
+    Only founders may begin the group, and only while it has its first members: a node that has left
+    and comes back has forgotten its votes, so it starts with nothing, as a node that came later
+    does, and learns everything from the leader.
     The group's leader brings the group's own membership in line with `members`; until it has, those
     who are to go are listed as `leaving` and keep their replica.
     """
@@ -307,7 +309,10 @@ class ClusterMetadata:
         self._names[topic.topic_id] = topic.name
         return self._store(topic)
 
-    def _delete(self, topic_id: uuid.UUID) -> Topic:
+    def _delete(self, topic_id: uuid.UUID) -> Topic | None:
+        if topic_id in self._deleted:
+            # The same command again: its proposer had not heard that it was committed.
+            return None
         topic = self.topic_by_id(topic_id)
         del self._topics[topic.name]
         del self._names[topic_id]
@@ -429,7 +434,7 @@ def _with_members(replicas: Replicas, members: tuple[tuple[int, int], ...]) -> R
     former = dict.fromkeys((*replicas.members, *replicas.leaving))
     leaving = tuple(member for member in former if member not in members)
     former_members = replicas.former or replicas.members
-    return Replicas(replicas.group, replicas.founders, members, leaving, former_members)
+    return Replicas(replicas.group, (), members, leaving, former_members)
 
 
 def _settled(replicas: Replicas, members: tuple[tuple[int, int], ...]) -> Replicas:

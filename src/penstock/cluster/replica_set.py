@@ -36,6 +36,8 @@ from penstock.raft import Incarnation, Member, Membership, RaftSettings
 
 logger = logging.getLogger(__name__)
 
+# Stands for the consumer groups among failures; no topic can have this name.
+_SHARDS = "(groups)"
 # State logs hold no records worth keeping: a segment goes once a snapshot covers it.
 _STATE_LOG_SETTINGS = LogSettings(segment_bytes=16 * 1024 * 1024, retention_ms=0)
 
@@ -182,6 +184,11 @@ class ReplicaSet:
             for number, replicas in enumerate(topic.replicas)
             if self._is_mine(replicas)
         }
+        wanted |= {
+            TopicPartition(_SHARDS, number): shard.group
+            for number, shard in enumerate(self._metadata.shards)
+            if self._is_mine(shard)
+        }
         for place, partition in list(self._partitions.items()):
             group = partition.log.identity.group
             if wanted.get(place) != group:
@@ -212,8 +219,14 @@ class ReplicaSet:
 
     async def _open_wanted(self, topics: list[Topic]) -> None:
         for number, shard in enumerate(self._metadata.shards):
-            if self._is_mine(shard) and shard.group not in self.by_group:
-                await self._open_shard(number, shard)
+            place = TopicPartition(_SHARDS, number)
+            is_open = shard.group in self.by_group or place in self.failures
+            if self._is_mine(shard) and not is_open:
+                try:
+                    await self._open_shard(number, shard)
+                except (OSError, PenstockError) as error:
+                    # Topics and the other groups are served all the same.
+                    self._install(place, shard, _cannot_open(place, error))
         for topic in topics:
             self._settings[topic.name] = resolve_settings(topic.settings, self._options)
             opened = await self._in_thread(partial(self._open_partitions, topic))
@@ -254,7 +267,7 @@ class ReplicaSet:
         """Elect the intended leader of a new group at once; others wait for their timeout."""
         is_alone = log.raft.membership.voters == (log.identity.member,)
         is_new = log.raft.last_index == 0
-        if is_alone or (is_new and replicas.founders[0] == tuple(log.identity.member)):
+        if is_alone or (is_new and replicas.founders[:1] == (tuple(log.identity.member),)):
             log.campaign()
 
     def _open_partitions(

@@ -27,6 +27,8 @@ class SimNetwork:
         self.slowness = 0.0
         """The chance that a message takes up to twenty times as long."""
         self.cuts: set[tuple[int, int]] = set()
+        self.passes: Callable[[Message], bool] | None = None
+        """What else may pass, for scripts that decide about single messages."""
         self.lost = 0
         self.repeated = 0
         self._schedule = schedule
@@ -53,6 +55,9 @@ class SimNetwork:
             return
         random = self._random
         if self.loss and random() < self.loss:
+            self.lost += 1
+            return
+        if self.passes is not None and not self.passes(message):
             self.lost += 1
             return
         self._carry(end, group, message)

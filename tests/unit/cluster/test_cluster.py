@@ -257,6 +257,26 @@ def test_a_damaged_partition_leaves_the_others_served() -> None:
     run(scene())
 
 
+def test_damaged_consumer_groups_leave_the_topics_served() -> None:
+    async def scene() -> None:
+        machine = SimMachine()
+        cluster = await machine.cluster()
+        await create(cluster, "orders", 1)
+        await publish(cluster, b"a")
+        machine.disk.kill()
+        index = DATA / "groups" / "0" / f"{1:020}.index"
+        machine.disk.put(index, b"rotten")
+
+        again = await machine.cluster()
+
+        assert [str(place) for place in again.failures] == ["(groups)-0"]
+        assert values(again.partition(PLACE)) == [b"a"]
+        await create(again, "others", 1)
+        assert [str(place) for place in again.failures] == ["(groups)-0"]
+
+    run(scene())
+
+
 def test_no_producer_id_is_given_twice_over_many_crashes() -> None:
     async def scene() -> None:
         machine = SimMachine()

@@ -1,0 +1,71 @@
+"""Every planted bug is noticed, by a script or by a random history."""
+
+import logging
+
+import pytest
+
+from tests.simulation import scripts
+from tests.simulation.planted import BUGS, planted
+from tests.simulation.referee import Violation
+from tests.simulation.world import play
+
+EVENTS = 20_000
+# The history that noticed a bug may take another course after a change of the code; then one of
+# the next does.
+SEEDS_MAX = 12
+BY_SCRIPT = {
+    "changes_members_while_a_change_is_open": scripts.change_before_the_first_commit,
+    "commits_old_terms_by_counting": scripts.figure_8,
+    "counts_a_wiped_node_for_its_former_self": scripts.wiped_node_acknowledges,
+    "damaged_entries_are_sent_to_followers": scripts.rot_in_what_a_follower_lacks,
+    "keeps_conflicting_entries": scripts.figure_8,
+    "recovery_trusts_the_page_cache": scripts.vote_in_the_page_cache,
+    "reports_the_mark_of_a_write_that_is_only_begun": scripts.records_behind_state_on_a_slow_disk,
+    "votes_for_shorter_logs": scripts.wiped_node_is_asked_for_its_vote,
+    "votes_twice_in_a_term": scripts.figure_8,
+    "wiped_node_votes_as_its_former_self": scripts.wiped_node_is_asked_for_its_vote,
+}
+BY_SEED = {
+    "acknowledges_appends_before_the_sync": 0,
+    "acknowledges_publishes_before_they_commit": 0,
+    "applies_what_is_not_committed": 0,
+    "checkpoint_is_written_before_its_sync": 0,
+    "cut_is_not_synced": 0,
+    "cuts_what_an_append_does_not_mention": 0,
+    "high_watermark_follows_the_log_and_falls_back": 0,
+    "leader_counts_its_own_copy_before_the_sync": 2,
+    "producers_are_forgotten_on_a_restart": 0,
+    "producers_are_known_to_the_leader_alone": 0,
+    "records_are_not_synced": 0,
+    "reports_a_write_before_it_is_on_disk": 0,
+    "reveals_votes_before_they_are_saved": 0,
+    "segment_names_are_not_synced": 0,
+    "serves_after_it_was_deposed": 0,
+    "serves_before_it_knows_what_is_committed": 2,
+    "snapshot_claims_one_entry_too_many": 1,
+    "vote_is_not_saved": 0,
+    "vote_is_not_synced": 0,
+}
+
+
+@pytest.fixture(autouse=True)
+def _quiet() -> None:
+    logging.disable(logging.CRITICAL)
+
+
+def test_every_planted_bug_has_its_catcher() -> None:
+    assert BUGS.keys() == BY_SCRIPT.keys() | BY_SEED.keys()
+
+
+@pytest.mark.parametrize("name", BY_SCRIPT)
+def test_a_script_notices_a_planted_bug(name: str) -> None:
+    with planted(name), pytest.raises(Violation):
+        BY_SCRIPT[name]()
+
+
+@pytest.mark.parametrize("name", BY_SEED)
+def test_a_random_history_notices_a_planted_bug(name: str) -> None:
+    with planted(name):
+        seeds = range(BY_SEED[name], BY_SEED[name] + SEEDS_MAX)
+
+        assert any(play(seed, events=EVENTS).violation for seed in seeds)

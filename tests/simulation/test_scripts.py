@@ -1,0 +1,35 @@
+"""The scripts end well with the real code."""
+
+from collections.abc import Callable
+
+import pytest
+
+from tests.simulation import scripts
+
+SCRIPTS = [
+    scripts.figure_8,
+    scripts.aba_appends,
+    scripts.membership_change_in_a_partition,
+    scripts.change_before_the_first_commit,
+    scripts.vote_in_the_page_cache,
+    scripts.wiped_node_is_asked_for_its_vote,
+    scripts.wiped_node_acknowledges,
+    scripts.page_cache_of_a_failed_sync,
+    scripts.records_behind_state_on_a_slow_disk,
+    scripts.rot_in_what_a_follower_lacks,
+]
+
+
+@pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: str(script.__name__))
+def test_nothing_is_lost_in_a_hard_case(script: Callable[[], None]) -> None:
+    script()
+
+
+@pytest.mark.parametrize("operation", range(14))
+def test_a_leader_may_stop_between_any_two_disk_operations_of_a_publish(operation: int) -> None:
+    scripts.leader_stops_before(operation)
+
+
+@pytest.mark.parametrize("operation", range(20))
+def test_everyone_may_stop_between_any_two_disk_operations_of_an_election(operation: int) -> None:
+    scripts.everyone_stops_before(operation)

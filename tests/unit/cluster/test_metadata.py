@@ -1,0 +1,83 @@
+"""What the commands of the metadata do, once and when they come again."""
+
+import uuid
+from typing import Any
+
+import pytest
+
+from penstock.cluster import ClusterMetadata
+from penstock.cluster.metadata import (
+    ChangeReplicas,
+    Command,
+    CreateTopic,
+    DeleteTopic,
+    Replicas,
+    SettleReplicas,
+    encode_command,
+)
+from penstock.errors import TopicExists, TopicNotFound
+from penstock.ids import EntryIndex
+from penstock.log import StateEntry
+
+ONE, TWO, THREE, FOUR = (1, 10), (2, 20), (3, 30), (4, 40)
+
+
+def applied(metadata: ClusterMetadata, command: Command) -> Any:
+    return metadata.apply_state(StateEntry(1, 1, 0, encode_command(command)))
+
+
+def with_topic(*members: tuple[int, int]) -> tuple[ClusterMetadata, uuid.UUID]:
+    metadata, topic_id = ClusterMetadata(), uuid.uuid4()
+    applied(metadata, CreateTopic("orders", topic_id, [members], {}))
+    return metadata, topic_id
+
+
+def replicas_of(metadata: ClusterMetadata) -> Replicas:
+    return metadata.topic("orders").replicas[0]
+
+
+def test_the_first_members_of_a_new_group_found_it() -> None:
+    metadata, _ = with_topic(ONE, TWO, THREE)
+
+    assert replicas_of(metadata).founders == replicas_of(metadata).members == (ONE, TWO, THREE)
+
+
+def test_a_member_that_left_and_came_back_does_not_found_the_group_again() -> None:
+    metadata, _ = with_topic(ONE, TWO, THREE)
+    group = replicas_of(metadata).group
+
+    for members in ((ONE, TWO, FOUR), (ONE, TWO, THREE)):
+        applied(metadata, ChangeReplicas(group, members))
+        applied(metadata, SettleReplicas(group, members))
+
+    assert replicas_of(metadata).members == (ONE, TWO, THREE)
+    assert replicas_of(metadata).founders == ()
+
+
+def test_a_command_that_is_sent_again_is_carried_out_once() -> None:
+    metadata, topic_id = with_topic(ONE)
+
+    again = applied(metadata, CreateTopic("orders", topic_id, [(TWO,)], {}))
+    assert again.replicas == (replicas_of(metadata),)
+    with pytest.raises(TopicExists):
+        applied(metadata, CreateTopic("orders", uuid.uuid4(), [(TWO,)], {}))
+
+    applied(metadata, DeleteTopic(topic_id))
+    applied(metadata, DeleteTopic(topic_id))
+    assert metadata.was_deleted(topic_id)
+    with pytest.raises(TopicNotFound):
+        applied(metadata, DeleteTopic(uuid.uuid4()))
+
+
+def test_a_snapshot_holds_everything_and_groups_are_never_numbered_twice() -> None:
+    metadata, topic_id = with_topic(ONE, TWO)
+    group = replicas_of(metadata).group
+    applied(metadata, DeleteTopic(topic_id))
+
+    again = ClusterMetadata()
+    again.restore(metadata.snapshot(), EntryIndex(5))
+
+    assert again.snapshot() == metadata.snapshot()
+    assert again.was_deleted(topic_id)
+    applied(again, CreateTopic("orders", uuid.uuid4(), [(ONE,)], {}))
+    assert replicas_of(again).group == group + 1
