@@ -899,7 +899,18 @@ class Cluster:
         """Elect the intended leader of a new group at once; others wait for their timeout."""
         is_alone = log.raft.membership.voters == (log.identity.member,)
         is_new = log.raft.last_index == 0
-        if is_alone or (is_new and replicas.founders[:1] == (tuple(log.identity.member),)):
+        if is_alone:
+            log.campaign()
+        elif is_new and replicas.founders[:1] == (tuple(log.identity.member),):
+            log.campaign()
+            self._spawn(self._campaign_again(log))
+
+    async def _campaign_again(self, log: ReplicatedLog) -> None:
+        """Ask again while the others still open their replicas, until their own time is up."""
+        for _ in range(self._options.election_ticks - 1):
+            await asyncio.sleep(self._options.tick_ms / 1000)
+            if log.leader is not None:
+                return
             log.campaign()
 
     def _open_partitions(
