@@ -222,16 +222,21 @@ def test_a_minority_refuses_writes_and_drops_what_it_never_committed(
 
 def send_here(node: NodeProcess, topic: str, value: bytes, *, acks: int) -> ErrorCode:
     """Send one record to this node, whoever leads, and return its answer."""
+    with WireClient(node.kafka_port) as client:
+        response = client.ask(produce_request(topic, value, acks=acks))
+    (answer,) = response.responses[0].partition_responses
+    return answer.error_code
+
+
+def produce_request(topic: str, value: bytes, *, acks: int) -> ProduceRequest:
+    """Return a request that writes one record to partition 0."""
     batch = encode_batch([Record(0, int(time.time() * 1000), None, value)])
     data = PartitionProduceData(index=i32(0), records=Records(bytes(batch)))
-    request = ProduceRequest(
+    return ProduceRequest(
         acks=i16(acks),
         timeout=i32Timedelta.parse(timedelta(seconds=20)),
         topic_data=(TopicProduceData(name=TopicName(topic), partition_data=(data,)),),
     )
-    with WireClient(node.kafka_port) as client:
-        (answer,) = client.ask(request).responses[0].partition_responses
-    return answer.error_code
 
 
 def test_an_idempotent_producer_writes_each_record_once_while_leaders_change(
@@ -344,10 +349,23 @@ def test_records_arrive_with_every_kind_of_acknowledgement(
     cluster: LinkedCluster, acks: int | str
 ) -> None:
     topic = new_replicated_topic(cluster, unique("acks"))
+    leader_of(cluster, topic)
 
     publish(cluster, topic, numbered(100), acks=acks)
 
     assert values_of(cluster, topic, 100) == numbered(100)
+
+
+def test_a_producer_that_wants_no_answer_is_cut_off_by_a_node_that_does_not_lead(
+    cluster: LinkedCluster,
+) -> None:
+    topic = new_replicated_topic(cluster, unique("acks"))
+    follower = next(node for node in ALL if node != leader_of(cluster, topic))
+
+    with WireClient(cluster[follower].kafka_port) as client:
+        client.send(produce_request(topic, b"nobody takes it", acks=0))
+
+        assert client.is_closed_by_peer()
 
 
 def test_a_topic_that_wants_all_replicas_in_step_refuses_writes_without_one_of_them(

@@ -103,17 +103,17 @@ def test_a_full_disk_loses_nothing_and_publishes_work_when_there_is_room(
     filler = small_disk / "filler"
     filler.write_bytes(bytes(SMALL_BYTES // 2))
     acknowledged: dict[int, bytes] = {}
-    refused: list[KafkaError] = []
+    refused: dict[bytes, KafkaError] = {}
 
     fill_up(node, acknowledged, refused)
-    assert refused[0].code() == KafkaError.KAFKA_STORAGE_ERROR
-    check_stored(node, acknowledged)
+    assert next(iter(refused.values())).code() == KafkaError.KAFKA_STORAGE_ERROR
+    check_stored(node, acknowledged, refused)
     assert metrics(node)["penstock_partitions_failed"] == 0
 
     filler.unlink()
     (offset,) = publish(node, "orders", [b"there is room"], **{"message.timeout.ms": 20_000})
     acknowledged[offset] = b"there is room"
-    check_stored(node, acknowledged)
+    check_stored(node, acknowledged, refused)
     filler.write_bytes(b"")
     with suppress(OSError):
         fill_file(filler)
@@ -121,7 +121,7 @@ def test_a_full_disk_loses_nothing_and_publishes_work_when_there_is_room(
     node.kill()
     filler.unlink()
     node.start()
-    check_stored(node, acknowledged)
+    check_stored(node, acknowledged, refused)
     assert wait_until(lambda: publish(node, "others", [b"fine"]) == [0], "others work")
     assert node.stop() == 0, node_log.read_text()
     assert verify(node).returncode == 0
@@ -134,7 +134,9 @@ def fill_file(path: Path) -> None:
             file.write(bytes(65536))
 
 
-def fill_up(node: NodeProcess, acknowledged: dict[int, bytes], refused: list[KafkaError]) -> None:
+def fill_up(
+    node: NodeProcess, acknowledged: dict[int, bytes], refused: dict[bytes, KafkaError]
+) -> None:
     """Publish until the node refuses."""
     already = len(refused)
     settings = {"retries": 0, "message.timeout.ms": 10_000, "linger.ms": 0}
@@ -142,7 +144,7 @@ def fill_up(node: NodeProcess, acknowledged: dict[int, bytes], refused: list[Kaf
 
     def note(error: KafkaError | None, message: Message) -> None:
         if error is not None:
-            refused.append(error)
+            refused[message.value() or b""] = error
         else:
             acknowledged[message.offset() or 0] = message.value() or b""
 
@@ -155,8 +157,15 @@ def fill_up(node: NodeProcess, acknowledged: dict[int, bytes], refused: list[Kaf
     raise AssertionError("the disk never ran full")
 
 
-def check_stored(node: NodeProcess, acknowledged: dict[int, bytes]) -> None:
-    """What was acknowledged is there; what was refused may not have taken an offset."""
+def check_stored(
+    node: NodeProcess, acknowledged: dict[int, bytes], refused: dict[bytes, KafkaError]
+) -> None:
+    """What was acknowledged is there once, in its place; nothing else is but what was refused.
+
+    A batch that consensus held when the disk ran full is written when there is room.
+    """
     stored = read_values(node, "orders")
-    assert len(stored) == len(acknowledged)
     assert all(stored[offset] == value for offset, value in acknowledged.items())
+    others = [value for offset, value in enumerate(stored) if offset not in acknowledged]
+    assert len(set(others)) == len(others)
+    assert set(others) <= set(refused)

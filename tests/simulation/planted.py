@@ -12,13 +12,12 @@ from unittest.mock import patch
 
 from penstock.cluster import replicated_log
 from penstock.cluster.partition import Partition
-from penstock.cluster.producers import after_batch as replicated_after
+from penstock.cluster.producers import after_batch
 from penstock.cluster.replica_storage import ReplicaStorage
 from penstock.cluster.replicated_log import ReplicatedLog
 from penstock.cluster.topic_machine import TopicMachine
 from penstock.ids import EntryIndex, NodeId, Offset, Term
-from penstock.log import HardStateFile, PartitionLog
-from penstock.log import flush as flush_module
+from penstock.log import HardStateFile, PartitionLog, Segment
 from penstock.log import hard_state as hard_state_module
 from penstock.log import partition_log as partition_log_module
 from penstock.log import segment as segment_module
@@ -201,12 +200,12 @@ def reports_the_mark_of_a_write_that_is_only_begun() -> Replacements:
 
 @bug
 def records_are_not_synced() -> Replacements:
-    return [(flush_module, "sync_file", lambda file: None)]
+    return [(Segment, "sync", lambda self, *files: None)]
 
 
 @bug
-def cut_is_not_synced() -> Replacements:
-    return [(partition_log_module, "sync_file", lambda file: None)]
+def cut_does_not_reach_the_files() -> Replacements:
+    return [(partition_log_module, "_cut", lambda segment: None)]
 
 
 @bug
@@ -291,20 +290,29 @@ def producers_are_forgotten_on_a_restart() -> Replacements:
 
 @bug
 def producers_are_known_to_the_leader_alone() -> Replacements:
+    publish = Partition.publish
+
     def apply_records(self: TopicMachine, header: Any, offset: Offset) -> None:
         self._newest_timestamp = max(self._newest_timestamp, header.max_timestamp)
 
-    settled = Partition._settled
+    def publish_and_remember(self: Partition, batch: Any, **options: Any) -> Any:
+        answer = publish(self, batch, **options)
+        header = batch.header
 
-    def remember(self: Partition, header: Any, done: Any) -> None:
-        settled(self, header, done)
-        if done.exception() is None:
-            known = self._machine.producers.get(header.producer_id)
-            self._machine.producers[header.producer_id] = replicated_after(
-                known, header, done.result()
-            )
+        def remember(done: Any) -> None:
+            if header.has_producer and done.exception() is None:
+                producers = self._machine.producers
+                known = producers.get(header.producer_id)
+                if known is None or known.duplicate_of(header) is None:
+                    producers[header.producer_id] = after_batch(known, header, done.result())
 
-    return [(TopicMachine, "apply_records", apply_records), (Partition, "_settled", remember)]
+        answer.add_done_callback(remember)
+        return answer
+
+    return [
+        (TopicMachine, "apply_records", apply_records),
+        (Partition, "publish", publish_and_remember),
+    ]
 
 
 @bug

@@ -95,9 +95,19 @@ class Stage:
         self.network.cuts = set()
         self.network.passes = None
 
-    def publish(self, name: int, value: bytes) -> "asyncio.Future[Offset]":
-        """Publish one record through a node and remember it when it is acknowledged."""
-        data = encode_batch([Record(0, 0, None, value)])
+    def publish(
+        self, name: int, value: bytes, sequence: int | None = None
+    ) -> "asyncio.Future[Offset]":
+        """Publish one record through a node and remember it when it is acknowledged.
+
+        With a sequence it comes from an idempotent producer.
+        """
+        producer = (
+            {}
+            if sequence is None
+            else {"producer_id": 7, "producer_epoch": 0, "base_sequence": sequence}
+        )
+        data = encode_batch([Record(0, 0, None, value)], **producer)
         batch = RecordBatch(read_header(data), memoryview(data))
         answers: list[asyncio.Future[Offset]] = []
 
@@ -428,6 +438,33 @@ def rot_in_what_a_follower_lacks() -> None:
     stage.tick(60)
     assert stage.log(1).failure is not None
     assert stage.log(3).raft.last_index >= stage.log(2).raft.last_index - 1
+    stage.settle()
+
+
+def handover_that_is_given_up() -> None:
+    """A leader refuses batches while it hands over; earlier ones of the producer are under way.
+
+    When the handover is given up, the producer sends all of them again, and none is stored twice.
+    """
+    stage = Stage(3)
+    stage.win(1)
+    stage.until(1, 2, 3, leads=1)
+    stage.network.passes = lambda message: not isinstance(message, Append)
+    first = stage.publish(1, b"first", sequence=0)
+    stage.tick(2)
+    stage[1].soon(stage.log(1).raft.transfer_leader, NodeId(2))
+    stage.tick()
+    refused = stage.publish(1, b"second", sequence=1)
+    assert refused.exception() is not None
+    assert not first.done()
+    stage.tick(RAFT.election_ticks)
+    assert stage.log(1).is_serving
+    stage.publish(1, b"first", sequence=0)
+    stage.publish(1, b"second", sequence=1)
+    stage.heal()
+    stage.tick(10)
+    batches = stage.world.referee.batches.values()
+    assert [sum(value in batch for batch in batches) for value in (b"first", b"second")] == [1, 1]
     stage.settle()
 
 

@@ -15,6 +15,7 @@ SCRIPTS = [
     scripts.wiped_node_is_asked_for_its_vote,
     scripts.wiped_node_acknowledges,
     scripts.page_cache_of_a_failed_sync,
+    scripts.handover_that_is_given_up,
     scripts.records_behind_state_on_a_slow_disk,
     scripts.rot_in_what_a_follower_lacks,
 ]

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from penstock.cluster.machine import Machine
 from penstock.cluster.producers import ProducerState, after_batch, check_sequence
@@ -21,18 +22,29 @@ from penstock.record import BatchHeader, Record, RecordBatch
 _REFUSED_MAX = 10_000
 
 
+class _Pending(NamedTuple):
+    """One batch that is proposed: its answer, and its producer as it will stand once it commits."""
+
+    sequence: int
+    answer: asyncio.Future[Offset]
+    state: ProducerState
+
+
 @dataclass(frozen=True, slots=True)
 class _InFlight:
-    """One producer's proposals that are not all settled.
-
-    `state` is the producer as it will stand when all of them are committed; `answers` are what
-    those that are not settled wait for, by first sequence.
-    """
+    """One producer's proposals that are not settled, in order; `first` was the first of them."""
 
     first: BatchHeader
-    last: asyncio.Future[Offset]
-    state: ProducerState
-    answers: dict[int, asyncio.Future[Offset]]
+    batches: list[_Pending]
+
+    @property
+    def state(self) -> ProducerState:
+        """The producer as it will stand when all of them are committed."""
+        return self.batches[-1].state
+
+    def answer_of(self, sequence: int) -> asyncio.Future[Offset] | None:
+        """What the batch with this first sequence waits for."""
+        return next((each.answer for each in self.batches if each.sequence == sequence), None)
 
 
 class Partition:
@@ -125,13 +137,11 @@ class Partition:
             self.refuse(header)
             raise
         self._refused.pop(header.producer_id, None)
-        self._in_flight[header.producer_id] = _InFlight(
-            first=in_flight.first if in_flight else header,
-            last=answer,
-            state=after_batch(known, header, -1),
-            answers={**(in_flight.answers if in_flight else {}), header.base_sequence: answer},
-        )
-        answer.add_done_callback(lambda done: self._settled(header, done))
+        in_flight = in_flight or _InFlight(header, [])
+        state = after_batch(known, header, -1)
+        in_flight.batches.append(_Pending(header.base_sequence, answer, state))
+        self._in_flight[header.producer_id] = in_flight
+        answer.add_done_callback(lambda _: self._in_flight_of(header.producer_id))
         return answer
 
     def refuse(self, header: BatchHeader) -> None:
@@ -160,28 +170,31 @@ class Partition:
     def _in_flight_of(self, producer_id: int) -> "_InFlight | None":
         """Return what a producer has in flight, or None when all of it is settled.
 
-        Proposals settle in order and a failed one fails those that follow, so the last one tells.
-        From then on the machine alone knows what was committed: a batch that builds on a failed one
-        must not pass for the next in line.
+        Proposals commit in order, and one that fails takes those that follow with it, while those
+        before it may still commit. When none is left, the machine alone knows what was committed: a
+        batch that builds on a failed one must not pass for the next in line.
         """
         in_flight = self._in_flight.get(producer_id)
-        if in_flight is None or not in_flight.last.done():
+        if in_flight is None:
+            return None
+        batches = in_flight.batches
+        has_failed = False
+        while batches and batches[-1].answer.done():
+            has_failed = batches.pop().answer.exception() is not None or has_failed
+        if batches:
+            while batches[0].answer.done():
+                del batches[0]
             return in_flight
         del self._in_flight[producer_id]
-        if in_flight.last.exception() is not None:
+        if has_failed:
             self.refuse(in_flight.first)
         return None
-
-    def _settled(self, header: BatchHeader, done: asyncio.Future[Offset]) -> None:
-        in_flight = self._in_flight_of(header.producer_id)
-        if in_flight is not None and in_flight.answers.get(header.base_sequence) is done:
-            del in_flight.answers[header.base_sequence]
 
     def _first_answer(
         self, header: BatchHeader, in_flight: "_InFlight | None"
     ) -> asyncio.Future[Offset]:
         """Return the answer of a batch's first copy, which may still be on its way."""
-        if in_flight and (first := in_flight.answers.get(header.base_sequence)):
+        if in_flight and (first := in_flight.answer_of(header.base_sequence)):
             return first
         committed = self._machine.producers[header.producer_id].duplicate_of(header)
         assert committed is not None, "what is not in flight is committed"

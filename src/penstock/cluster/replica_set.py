@@ -267,8 +267,18 @@ class ReplicaSet:
         """Elect the intended leader of a new group at once; others wait for their timeout."""
         is_alone = log.raft.membership.voters == (log.identity.member,)
         is_new = log.raft.last_index == 0
-        if is_alone or (is_new and replicas.founders[:1] == (tuple(log.identity.member),)):
+        if is_alone:
             log.campaign()
+        elif is_new and replicas.founders[:1] == (tuple(log.identity.member),):
+            self._campaign(log, self._options.election_ticks)
+
+    def _campaign(self, log: ReplicatedLog, times: int) -> None:
+        """Stand for election, and again while the others still open their replicas."""
+        if times > 0 and log.leader is None:
+            log.campaign()
+            self._workplace.loop.call_later(
+                self._options.tick_ms / 1000, self._campaign, log, times - 1
+            )
 
     def _open_partitions(
         self, topic: Topic

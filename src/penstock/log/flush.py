@@ -22,7 +22,7 @@ state entry whose preceding records are lost has lost its place and is cut.
 
 from penstock.log.disk import Buffer
 from penstock.log.index import HEADER_BYTES, ROW_BYTES
-from penstock.log.segment import Segment, sync_file
+from penstock.log.segment import Segment
 
 
 class Flush:
@@ -117,7 +117,8 @@ class Flush:
         if self._creates:
             if self._seals is not None:
                 # Recovery scans only the last segment, so this one must be durable, rows included.
-                self._seals.files.sync()
+                sealed = self._seals.files
+                self._seals.sync(sealed.log, sealed.state, sealed.index)
             self.segment.create_files()
         files = self.segment.files
         if self._log_buffers:
@@ -126,6 +127,6 @@ class Flush:
             files.state.write_at(self.state_position, self._state_buffers)
         files.index.write_at(HEADER_BYTES + self.first_row * ROW_BYTES, [b"".join(self._rows)])
         if self.is_synced and (self._log_buffers or self._follows_unsynced):
-            sync_file(files.log)
+            self.segment.sync(files.log)
         if self._state_buffers:
-            sync_file(files.state)
+            self.segment.sync(files.state)

@@ -52,8 +52,8 @@ class CheckpointRun:
     def run(self) -> None:
         """Sync the rows, and the records where flushes do not; then note the sizes."""
         if self.syncs_records:
-            sync_file(self.segment.files.log)
-        sync_file(self.segment.files.index)
+            self.segment.sync(self.segment.files.log)
+        self.segment.sync(self.segment.files.index)
         self.file.write(
             first_index=self.segment.first_index,
             rows=self.rows,

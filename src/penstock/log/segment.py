@@ -53,12 +53,6 @@ class SegmentFiles:
     state: DiskFile
     index: DiskFile
 
-    def sync(self) -> None:
-        """Make all three durable."""
-        sync_file(self.log)
-        sync_file(self.state)
-        sync_file(self.index)
-
 
 class Segment:
     """One stretch of the log.
@@ -72,6 +66,7 @@ class Segment:
         "_files",
         "damage",
         "directory",
+        "has_failed",
         "is_on_disk",
         "log_bytes",
         "state_bytes",
@@ -84,6 +79,7 @@ class Segment:
         self._disk = disk
         self._files: SegmentFiles | None = None
         self.directory = directory
+        self.has_failed = False
         # False until `create_files` has run; a crash before that leaves no trace of the segment.
         self.is_on_disk = True
         self.table = table
@@ -140,6 +136,21 @@ class Segment:
         sync_names(self._disk, self.directory)
         self._files = SegmentFiles(log, state, index)
         self.is_on_disk = True
+
+    def sync(self, *files: DiskFile) -> None:
+        """Make some of the segment's files durable, or raise `StorageFailed`.
+
+        Flushes and checkpoints run side by side. A sync that succeeds after one that failed proves
+        nothing, because the failed one may have dropped what both were to write.
+        """
+        try:
+            for file in files:
+                sync_file(file)
+        except StorageFailed:
+            self.has_failed = True
+            raise
+        if self.has_failed:
+            raise StorageFailed(f"a sync of {self.path(LOG_SUFFIX)} or its index has failed before")
 
     def remove_files(self) -> None:
         """Remove the segment; .log goes first so that a crash is noticed."""

@@ -223,8 +223,9 @@ class RaftNode(ElectionRules):
             self._heartbeat()
 
     def campaign(self) -> None:
-        """Hold a trial now instead of after a timeout; ignored while a leader is known."""
-        if self.role is Role.FOLLOWER and self.leader is None and self._may_campaign():
+        """Hold a trial now, not after a timeout; ignored while a leader is known or chosen."""
+        is_waiting = self.role in (Role.FOLLOWER, Role.TRIAL_CANDIDATE)
+        if is_waiting and self.leader is None and self._may_campaign():
             self._hold_trial()
 
     def transfer_leader(self, to: NodeId) -> None:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.errors import Corruption
+from penstock.errors import Corruption, StorageFailed
 from penstock.ids import Term
 from penstock.log import LogSettings, PartitionLog, Segment, plan_compaction
 from penstock.record import Record
@@ -488,3 +488,20 @@ def test_entries_below_the_checkpoint_are_not_scanned() -> None:
 
     # Damage below is for reads and scrub to find; a start does not read it.
     assert open_log(disk).next_index == 5
+
+
+def test_a_checkpoint_whose_sync_failed_is_not_made_good_by_one_beside_it() -> None:
+    disk, log = new_log()
+    append(log, b"a")
+    failing, other = log.take_checkpoint(), log.take_checkpoint()
+    assert failing is not None
+    assert other is not None
+    disk.fail_sync()
+    with pytest.raises(StorageFailed):
+        failing.run()
+
+    with pytest.raises(StorageFailed, match="failed before"):
+        other.run()
+
+    disk.crash(Random(1))
+    assert values(open_log(disk)) == [b"a"]

@@ -138,6 +138,9 @@ class Connection(asyncio.BufferedProtocol):
 
         try:
             call.task = api.start(request, reply)
+        except Unavailable as error:
+            self._end(f"{api.name} cannot be carried out: {error}")
+            return
         except PenstockError as error:
             self._refuse(str(error))
             return

@@ -13,7 +13,7 @@ import struct
 from typing import NamedTuple
 
 from penstock.broker import Broker, Publication
-from penstock.errors import InvalidRequest, PenstockError, TimedOut
+from penstock.errors import InvalidRequest, PenstockError, TimedOut, Unavailable
 from penstock.ids import TopicPartition
 from penstock.protocols.kafka.api import Api, Reply, Request
 from penstock.protocols.kafka.codec import (
@@ -97,6 +97,8 @@ class _ProduceCall:
             return
         for number, data in enumerate(self._decoded.partitions):
             self._publish(number, data)
+        if self._decoded.acks == 0:
+            self._check_unanswered()
         if self._missing:
             loop = asyncio.get_running_loop()
             self._deadline = loop.call_later(self._decoded.timeout_ms / 1000, self._time_out)
@@ -127,6 +129,12 @@ class _ProduceCall:
         error = TimedOut(f"the batch was not committed within {self._decoded.timeout_ms} ms")
         for number, data in enumerate(self._decoded.partitions):
             self._settle(number, _failure(data.place, error))
+
+    def _check_unanswered(self) -> None:
+        """A producer that wants no answer learns of a wrong leader by the end of its connection."""
+        for answer in self._answers:
+            if answer is not None and isinstance(answer.error, Unavailable):
+                raise answer.error
 
     def _finish(self) -> None:
         if self._deadline is not None:
