@@ -29,7 +29,10 @@ PUBLIC_NAMES = {
         UnsupportedAssignor UnsupportedBatchFormat UnsupportedCompression UnsupportedForTopic
         UnsupportedVersion
     """,
-    "penstock.testing": "MachineStopped SimClock SimDisk",
+    "penstock.testing": """
+        DriftingClock MachineStopped Schedule SimClock SimDisk SimExecutor SimLoop SimMachine
+        SimNetwork
+    """,
 }
 
 
