@@ -29,10 +29,10 @@ PUBLIC_NAMES = {
         UnsupportedAssignor UnsupportedBatchFormat UnsupportedCompression UnsupportedForTopic
         UnsupportedVersion
     """,
-    "penstock.testing": (
-        "DriftingClock MachineStopped Schedule SimClock SimDisk SimExecutor SimLoop SimMachine"
-        " SimNetwork"
-    ),
+    "penstock.testing": """
+        DriftingClock MachineStopped Schedule SimClock SimDisk SimExecutor SimLoop SimMachine
+        SimNetwork
+    """,
 }
 
 
