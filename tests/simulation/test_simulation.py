@@ -19,8 +19,8 @@ from tests.simulation.world import Outcome, play
 
 SEEDS = 30
 WORKERS = 2
-# Seeds that once broke an invariant. They take another course since; docs/internals/simulation.md tells
-# what was wrong, and tests beside the subjects keep it from coming back.
+# Seeds that once broke an invariant. They take another course since; what was wrong is told in
+# docs/internals/simulation.md, and tests beside the subjects keep it from coming back.
 FORMER_FAILURES = (5, 132, 203, 210, 324, 20_004, 20_031)
 
 
