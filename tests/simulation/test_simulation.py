@@ -17,10 +17,11 @@ from tests.architecture.sources import ROOT
 from tests.simulation.__main__ import _prepare
 from tests.simulation.world import Outcome, play
 
-SEEDS = 36
+SEEDS = 30
 WORKERS = 2
-# Histories that once broke an invariant; what was wrong is told in docs/internals/simulation.md.
-FORMER_FAILURES = (5, 39, 132, 203, 210, 324)
+# Seeds that once broke an invariant. They take another course since; what was wrong is told in
+# docs/internals/simulation.md, and tests beside the subjects keep it from coming back.
+FORMER_FAILURES = (5, 132, 203, 210, 324, 20_004, 20_031)
 
 
 @pytest.fixture(scope="module")
