@@ -191,7 +191,7 @@ def test_producer_ids_are_never_given_twice(start_node: StartNode) -> None:
 
 def producer_ids(node: NodeProcess) -> list[int]:
     """Return the producer id of every stored batch, from the bytes themselves."""
-    data = (node.data_dir / "topics" / TOPIC / "0" / f"{0:020}.log").read_bytes()
+    data = (node.data_dir / "topics" / TOPIC / "0" / f"{1:020}.log").read_bytes()
     found, position = [], 0
     while position < len(data):
         found.append(int.from_bytes(data[position + 43 : position + 51], "big"))

@@ -27,7 +27,7 @@ pytestmark = pytest.mark.crash
 
 
 def log_file(node: NodeProcess, topic: str, partition: int = 0) -> Path:
-    return node.data_dir / "topics" / topic / str(partition) / f"{0:020}.log"
+    return node.data_dir / "topics" / topic / str(partition) / f"{1:020}.log"
 
 
 def batch_positions(data: bytes) -> list[int]:
