@@ -1,0 +1,111 @@
+"""Damage on one of three real nodes: found, never served, mended from the others."""
+
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.cluster_views import leader_of, new_replicated_topic, stored_bytes, wait_for
+from tests.kafka_clients import publish, unique
+from tests.processes import ClusterProcess, NodeProcess
+
+pytestmark = [pytest.mark.crash, pytest.mark.timeout(240)]
+
+VALUES: list[bytes | None] = [b"value-%d" % number for number in range(200)]
+OPENSSL = shutil.which("openssl")
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClusterProcess]:
+    """Three nodes that look for damage all the time."""
+    with ClusterProcess(
+        tmp_path_factory.mktemp("repair"), 3, "--scrub-interval-ms", "300"
+    ) as running:
+        yield running
+
+
+def log_file(node: NodeProcess, topic: str) -> Path:
+    return node.data_dir / "topics" / topic / "0" / f"{1:020}.log"
+
+
+def follower_of(cluster: ClusterProcess, topic: str) -> int:
+    return min({1, 2, 3} - {leader_of(cluster, topic)})
+
+
+def published_topic(cluster: ClusterProcess) -> str:
+    """A topic with three replicas that all hold the same records."""
+    topic = new_replicated_topic(cluster, unique("repair"))
+    # Several batches, so that damage has whole ones on both sides.
+    for first in range(0, len(VALUES), 20):
+        publish(cluster[1], topic, VALUES[first : first + 20])
+    wait_for(
+        lambda: len({stored_bytes(node, topic, 0) for node in cluster.nodes.values()}) == 1,
+        "all replicas hold the same bytes",
+    )
+    return topic
+
+
+def test_a_flipped_bit_on_a_follower_is_found_and_mended(cluster: ClusterProcess) -> None:
+    topic = published_topic(cluster)
+    damaged = cluster[follower_of(cluster, topic)]
+    whole = log_file(damaged, topic).read_bytes()
+
+    with log_file(damaged, topic).open("r+b") as file:
+        file.seek(len(whole) // 2)
+        file.write(bytes([whole[len(whole) // 2] ^ 0x10]))
+
+    wait_for(
+        lambda: [line for line in damaged.log_lines() if line["message"] == "damage mended"],
+        "the damage is mended",
+    )
+    assert log_file(damaged, topic).read_bytes() == whole
+
+
+def test_a_replica_whose_file_is_cut_begins_anew_and_catches_up(cluster: ClusterProcess) -> None:
+    topic = published_topic(cluster)
+    node_id = follower_of(cluster, topic)
+    damaged = cluster[node_id]
+    whole = log_file(damaged, topic).read_bytes()
+    damaged.kill()
+    with log_file(damaged, topic).open("r+b") as file:
+        file.truncate(len(whole) // 2)
+
+    damaged.start()
+
+    wait_for(
+        lambda: log_file(damaged, topic).exists() and stored_bytes(damaged, topic, 0) == whole,
+        "the replica is whole again",
+    )
+    assert list((damaged.data_dir / "damaged").iterdir()), "the damaged files are kept"
+
+
+@pytest.mark.skipif(OPENSSL is None, reason="certificates are made with openssl")
+def test_links_with_certificates_of_one_authority_form_a_cluster(tmp_path: Path) -> None:
+    make_certificates(tmp_path)
+    flags = (
+        "--peer-tls-certificate", str(tmp_path / "node.pem"),
+        "--peer-tls-key", str(tmp_path / "node.key"),
+        "--peer-tls-authority", str(tmp_path / "authority.pem"),
+    )  # fmt: skip
+
+    with ClusterProcess(tmp_path / "nodes", 3, *flags) as cluster:
+        topic = new_replicated_topic(cluster, unique("sealed"))
+        acknowledged = publish(cluster[1], topic, VALUES)
+
+        assert [message.offset() for message in acknowledged] == list(range(len(VALUES)))
+
+
+def make_certificates(directory: Path) -> None:
+    """Make an authority and a certificate that it has signed."""
+    authority = "req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=authority"
+    openssl(directory, f"{authority} -keyout authority.key -out authority.pem")
+    openssl(directory, "req -newkey rsa:2048 -nodes -subj /CN=node -keyout node.key -out node.csr")
+    signed = "x509 -req -in node.csr -CA authority.pem -CAkey authority.key -CAcreateserial"
+    openssl(directory, f"{signed} -days 2 -out node.pem")
+
+
+def openssl(directory: Path, arguments: str) -> None:
+    assert OPENSSL is not None
+    subprocess.run([OPENSSL, *arguments.split()], cwd=directory, check=True, capture_output=True)
