@@ -662,11 +662,15 @@ class Cluster:
 
     async def _reconcile_rounds(self) -> None:
         await self.replicas.empty_deleted()
+        known: set[int] = set()
         while True:
             self._work.clear()
             version = self.metadata.version
             for node in self.metadata.nodes.values():
                 self.links.know(NodeId(node.node_id), Address(node.peer_host, node.peer_port))
+            for node_id in known - self.metadata.nodes.keys():
+                self.links.forget(NodeId(node_id))
+            known = set(self.metadata.nodes)
             await self.replicas.reconcile(list(self.metadata.topics.values()))
             self._reconciled_version = version
             await self._notify()
