@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from tests.chaos.history import (
     NOT_ACKNOWLEDGED,
     NOT_READ,
+    OFFSET_UNKNOWN,
     History,
     Place,
     WriterKind,
@@ -93,6 +94,11 @@ def _check_writer(
     acknowledged = [n for n, offset in enumerate(offsets) if offset != NOT_ACKNOWLEDGED]
     lost = [n for n in acknowledged if identity(writer, n) not in positions]
     findings.acknowledged[kind.name] += len(acknowledged)
+    if len(acknowledged) < len(offsets):
+        missing = len(offsets) - len(acknowledged)
+        findings.violations.append(
+            f"{missing} records of writer {writer} for {place} were never acknowledged"
+        )
     findings.duplicates[kind.name] += _duplicates(writer, values)
     findings.lost[kind.name] += len(lost)
     if kind.waits_for_all:
@@ -109,7 +115,7 @@ def check_offsets(
 ) -> Iterator[str]:
     """A record lies at the offset that its acknowledgement named."""
     for number, offset in enumerate(offsets):
-        if offset == NOT_ACKNOWLEDGED or offset >= len(values):
+        if offset in (NOT_ACKNOWLEDGED, OFFSET_UNKNOWN) or offset >= len(values):
             continue
         if values[offset] != identity(writer, number):
             yield (

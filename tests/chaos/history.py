@@ -14,6 +14,9 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 NOT_ACKNOWLEDGED = -1
+# The client library knows that a record is stored, but not where: an answer was lost, and that of a
+# later record told.
+OFFSET_UNKNOWN = -2
 NOT_READ = -1
 _NUMBER_BITS = 40
 # Contradictions beyond this many say nothing new.
@@ -131,11 +134,11 @@ class History:
         return Writing(writer, place, number, time.monotonic(), self._floors.get(place, -1))
 
     def acknowledge(self, writing: Writing, offset: int) -> None:
-        """A record was acknowledged."""
+        """A record was acknowledged, at an offset or at `OFFSET_UNKNOWN`."""
         place = writing.place
         self.acknowledged[writing.writer, place][writing.number] = offset
         if self.kinds[writing.writer].waits_for_all:
-            if offset <= writing.floor:
+            if offset != OFFSET_UNKNOWN and offset <= writing.floor:
                 self.violate(
                     f"{writing.writer}.{writing.number} of {place} got offset {offset}, although"
                     f" {writing.floor} was acknowledged before it was written"

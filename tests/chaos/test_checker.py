@@ -3,7 +3,7 @@
 from array import array
 
 from tests.chaos.checker import check, check_replicas
-from tests.chaos.history import History, Place, encode_value, identity
+from tests.chaos.history import OFFSET_UNKNOWN, History, Place, encode_value, identity
 from tests.chaos.writers import IDEMPOTENT, PLAIN_ALL, PLAIN_ONE
 
 PLACE = Place("topic", 0)
@@ -65,6 +65,20 @@ def test_an_idempotent_writer_whose_records_changed_places_is_found() -> None:
     history.begin(IDEMPOTENT_WRITER, PLACE, 1)
 
     assert "0.0 follows 0.1" in "".join(violations(history, final_of(0, [1, 0])))
+
+
+def test_a_record_that_was_acknowledged_without_its_offset_must_be_there() -> None:
+    history = history_of(IDEMPOTENT_WRITER, [0, OFFSET_UNKNOWN, 2])
+
+    assert violations(history, final_of(0, [0, 1, 2])) == []
+    assert "0.1 of topic-0 was acknowledged and is lost" in violations(history, final_of(0, [0, 2]))
+
+
+def test_a_record_that_nobody_answered_is_found() -> None:
+    history = history_of(IDEMPOTENT_WRITER, [0])
+    history.begin(IDEMPOTENT_WRITER, PLACE, 1)
+
+    assert "1 records of writer 0" in violations(history, final_of(0, [0]))[0]
 
 
 def test_a_record_that_comes_before_one_that_was_acknowledged_earlier_is_found() -> None:

@@ -2,11 +2,12 @@
 
 import threading
 import time
+import traceback
 from functools import partial
 
 from confluent_kafka import KafkaError, Message, Producer
 
-from tests.chaos.history import History, Place, WriterKind, Writing, encode_value
+from tests.chaos.history import OFFSET_UNKNOWN, History, Place, WriterKind, Writing, encode_value
 
 _INTERVAL_S = 0.1
 _VALUE_BYTES = 120
@@ -81,6 +82,13 @@ class Writer:
         return self._producer.flush(deadline_s)
 
     def _run(self) -> None:
+        try:
+            self._write_rounds()
+        except BaseException as error:
+            self._history.violate(f"writer {self._number} ended: {error!r}")
+            raise
+
+    def _write_rounds(self) -> None:
         number = 0
         next_s = time.monotonic()
         while not self._stopping.is_set():
@@ -103,13 +111,19 @@ class Writer:
         )
 
     def _delivered(self, writing: Writing, error: KafkaError | None, message: Message) -> None:
-        self._unacknowledged -= 1
-        if error is None:
-            self._history.acknowledge(writing, message.offset())
-        else:
-            self._history.violate(
-                f"{writing.writer}.{writing.number} of {writing.place} was given up: {error}"
-            )
+        try:
+            self._unacknowledged -= 1
+            if error is None:
+                offset = message.offset()
+                known = OFFSET_UNKNOWN if offset is None else offset
+                self._history.acknowledge(writing, known)
+            else:
+                self._history.violate(
+                    f"{writing.writer}.{writing.number} of {writing.place} was given up: {error}"
+                )
+        except Exception:  # noqa: BLE001 (it ends the run as a violation)
+            # The client library does not carry errors of callbacks through unharmed.
+            self._history.violate(f"a callback failed: {traceback.format_exc()}")
 
     def _failed(self, error: KafkaError) -> None:
         if error.fatal():
