@@ -127,7 +127,8 @@ def test_every_line_can_be_printed_as_json_whatever_byte_is_damaged(
 def test_damage_is_pointed_out(directory: Path) -> None:
     flip(directory / LOG, 70)
     flip(directory / INDEX, 64 + 56 + 3)
-    flip(directory / "checkpoint", 512)
+    for copy in (1024, 1536):
+        flip(directory / "checkpoint", copy)
     flip(directory / f"snapshot-{2:020}", 30)
 
     assert next(iter(dump_file(directory / LOG)))["checksum"] == "damaged"
