@@ -82,6 +82,8 @@ class ReplicaStorage:
         self._writes: deque[Write] = deque()
         # How many entries of the first write are on their way or done.
         self._taken = 0
+        # Makes the copy of a snapshot final; set while its installation waits or runs.
+        self.complete_copy: Callable[[], None] | None = None
         self._exclusive: deque[tuple[Callable[[], Any], asyncio.Future[Any]]] = deque()
         self._is_busy = False
         self._is_cutting = False
@@ -220,6 +222,8 @@ class ReplicaStorage:
         error: Exception | None = None
         try:
             if job.install is not None:
+                assert self.complete_copy is not None, "a snapshot is copied before it is wanted"
+                self.complete_copy()
                 swap_in(self._workplace.disk, self._log.directory)
                 self._log.reopen()
             if job.truncate_from is not None:
@@ -251,6 +255,7 @@ class ReplicaStorage:
             self._writes.popleft()
         self._taken = job.entries if job.writes or job.entries else self._taken
         if job.install is not None:
+            self.complete_copy = None
             self._on_installed(job.install)
         if job.mark is not None:
             self._on_persisted(job.mark)

@@ -509,10 +509,19 @@ class ReplicatedLog:
         self._was_serving = self.is_serving
         self.on_leadership()
 
-    def snapshot_fetched(self, offer: InstallSnapshot) -> None:
-        """A copy of the offered snapshot is complete beside the log."""
-        if not self._is_closed and self.failure is None:
-            self.raft.snapshot_fetched(offer)
+    @property
+    def is_installing(self) -> bool:
+        """True while a copied snapshot waits to take the place of the log."""
+        return self._storage.complete_copy is not None
+
+    def snapshot_fetched(self, offer: InstallSnapshot, complete: Callable[[], None]) -> None:
+        """All files of the offered snapshot lie beside the log.
+
+        Only when consensus still wants them does `complete` make the swap final, right before it
+        is carried out: a copy that came too late must not replace a newer log at the next start.
+        """
+        if not self._is_closed and self.failure is None and self.raft.snapshot_fetched(offer):
+            self._storage.complete_copy = complete
             self._pump()
 
     def snapshot_failed(self, offer: InstallSnapshot) -> None:

@@ -72,14 +72,17 @@ class SnapshotExchange:
     async def copy(self, log: ReplicatedLog, offer: InstallSnapshot) -> None:
         """Copy what a leader offers, and tell consensus whether that went well."""
         try:
-            await self._copy_files(log, offer)
+            complete = await self._copy_files(log, offer)
         except (OSError, PenstockError) as error:
             logger.warning("snapshot not copied", extra={"log": log.name, "reason": str(error)})
             log.snapshot_failed(offer)
         else:
-            log.snapshot_fetched(offer)
+            log.snapshot_fetched(offer, complete)
 
-    async def _copy_files(self, log: ReplicatedLog, offer: InstallSnapshot) -> None:
+    async def _copy_files(self, log: ReplicatedLog, offer: InstallSnapshot) -> Callable[[], None]:
+        """Copy all files; return what makes the copy final."""
+        if log.is_installing:
+            raise Unavailable(f"{log.name} is about to install another snapshot")
         index = offer.snapshot.index
         request = msgspec.msgpack.encode((log.identity.group, index))
         answer = await self._links.request(
@@ -93,7 +96,7 @@ class SnapshotExchange:
         names = [file.name for file in manifest.files]
         now_ms = self._workplace.clock.now_ms()
         active = IndexHeader(index + 1, manifest.next_offset, manifest.term, now_ms)
-        await self._in_thread(lambda: copy.complete(names, active))
+        return lambda: copy.complete(names, active)
 
     async def _copy_file(
         self, log: ReplicatedLog, offer: InstallSnapshot, file: FileCopy, copy: IncomingCopy

@@ -1,16 +1,17 @@
 """Bringing a replica up to date that lacks entries which the leader no longer keeps.
 
 The leader offers a snapshot: the state of the machine after some entry, and the segments of the log
-up to that entry as they lie on its disk. The follower copies them aside, file by file, and when all
-of it is durable swaps it in for its own log.
+up to that entry as they lie on its disk. The follower copies them aside, file by file. When
+consensus still wants the snapshot then, the copy is made durable and swapped in for the log.
 
-Files of a copy lie in `incoming/` of the replica's directory. The last one written is `complete`,
-the list of all others. What may crash:
+Files of a copy lie beside those of the log, under names that begin with `incoming-`. The last one
+written is `incoming-complete`, the list of all others. What may crash:
 
-- before `complete` is durable: the copy is thrown away at the next start;
+- before the list is durable: the copy is thrown away at the next start;
 - after that: the swap is carried out again from the list. It first removes files of the old log
-  that are not on the list, then moves the copied files into place, then removes the list; each of
-  these can be repeated.
+  that are not on the list, then renames the copied files, then removes the list; each of these can
+  be repeated. All names are in one directory, because a rename from one directory to another is
+  two changes, and a crash may keep the first of them only.
 
 Term and vote stay: they are the replica's own, not the log's.
 """
@@ -32,10 +33,11 @@ from penstock.log import (
     snapshot_name,
 )
 
-INCOMING = "incoming"
-_COMPLETE = "complete"
-# Files that belong to the replica and not to its log.
-_KEPT = frozenset({INCOMING, "vote"})
+_INCOMING = "incoming-"
+_COMPLETE = _INCOMING + "complete"
+_UNFINISHED = _COMPLETE + ".tmp"
+# Belongs to the replica and not to its log.
+_VOTE = "vote"
 CHUNK_BYTES = 1024 * 1024
 
 
@@ -99,16 +101,17 @@ class IncomingCopy:
 
     def __init__(self, disk: Disk, directory: Path) -> None:
         self._disk = disk
-        self._directory = directory / INCOMING
+        self._directory = directory
 
     def begin(self) -> None:
         """Start with nothing."""
-        if self._disk.exists(self._directory):
-            self._disk.remove_tree(self._directory)
-        self._disk.make_directory(self._directory)
+        _throw_away(self._disk, self._directory)
 
     def write(self, name: str, position: int, chunk: bytes) -> None:
         """Write one part of a file; the first part creates it."""
+        self._write(_INCOMING + name, position, chunk)
+
+    def _write(self, name: str, position: int, chunk: bytes) -> None:
         path = self._directory / name
         file = self._disk.open(path) if position else self._disk.create(path)
         file.write_at(position, [chunk])
@@ -129,44 +132,54 @@ class IncomingCopy:
             self.write(name, 0, content)
             names = [*names, name]
         for name in names:
-            file = self._disk.open(self._directory / name)
-            file.sync()
-            file.close()
+            self._sync(_INCOMING + name)
         self._disk.sync_directory(self._directory)
-        self.write(_COMPLETE, 0, msgspec.json.encode(names))
-        file = self._disk.open(self._directory / _COMPLETE)
+        # Written beside and renamed, so that the list is never found half written.
+        self._write(_UNFINISHED, 0, msgspec.json.encode(names))
+        self._sync(_UNFINISHED)
+        self._disk.rename(self._directory / _UNFINISHED, self._directory / _COMPLETE)
+        self._disk.sync_directory(self._directory)
+
+    def _sync(self, name: str) -> None:
+        file = self._disk.open(self._directory / name)
         file.sync()
         file.close()
-        self._disk.sync_directory(self._directory)
 
 
 def finish_interrupted_transfer(disk: Disk, directory: Path) -> None:
     """Carry out a swap that a crash stopped, or throw an unfinished copy away."""
-    incoming = directory / INCOMING
-    if not disk.exists(incoming):
+    if not disk.exists(directory):
         return
-    if disk.exists(incoming / _COMPLETE):
+    if disk.exists(directory / _COMPLETE):
         swap_in(disk, directory)
-    else:
-        disk.remove_tree(incoming)
-        disk.sync_directory(directory)
+    _throw_away(disk, directory)
 
 
 def swap_in(disk: Disk, directory: Path) -> None:
     """Replace the log by the copy that is complete."""
-    incoming = directory / INCOMING
-    file = disk.open(incoming / _COMPLETE)
+    file = disk.open(directory / _COMPLETE)
     try:
         names = msgspec.json.decode(file.read_at(0, file.size()), type=list[str])
     except msgspec.MsgspecError as error:
-        raise Corruption(f"{incoming / _COMPLETE} cannot be read: {error}") from error
+        raise Corruption(f"{directory / _COMPLETE} cannot be read: {error}") from error
+    # A process that was killed before its sync may have left the list in the page cache only.
+    disk.sync_directory(directory)
     for name in disk.names(directory):
-        if name not in names and name not in _KEPT:
+        if name not in names and name != _VOTE and not name.startswith(_INCOMING):
             disk.remove(directory / name)
     disk.sync_directory(directory)
     for name in names:
-        if disk.exists(incoming / name):
-            disk.rename(incoming / name, directory / name)
+        if disk.exists(directory / (_INCOMING + name)):
+            disk.rename(directory / (_INCOMING + name), directory / name)
     disk.sync_directory(directory)
-    disk.remove_tree(incoming)
+    disk.remove(directory / _COMPLETE)
     disk.sync_directory(directory)
+
+
+def _throw_away(disk: Disk, directory: Path) -> None:
+    """Remove what is left of a copy."""
+    left = [name for name in disk.names(directory) if name.startswith(_INCOMING)]
+    for name in left:
+        disk.remove(directory / name)
+    if left:
+        disk.sync_directory(directory)
