@@ -81,6 +81,35 @@ def test_a_replica_whose_file_is_cut_begins_anew_and_catches_up(cluster: Cluster
     assert list((damaged.data_dir / "damaged").iterdir()), "the damaged files are kept"
 
 
+def test_a_wiped_node_copies_what_the_others_no_longer_have_as_entries(tmp_path: Path) -> None:
+    with ClusterProcess(tmp_path, 3, "--housekeeping-interval-ms", "200") as cluster:
+        topic = new_replicated_topic(
+            cluster, unique("short"), segment_bytes="2048", retention_bytes="4096"
+        )
+        for _ in range(20):
+            publish(cluster[1], topic, VALUES[:20])
+        wait_for(lambda: not log_file(cluster[1], topic).exists(), "the first segment is gone")
+        cluster[3].kill()
+        shutil.rmtree(cluster[3].data_dir)
+
+        cluster[3].start()
+
+        wait_for(
+            lambda: [
+                line
+                for line in cluster[3].log_lines()
+                if line["message"] == "snapshot installed" and str(line["log"]).startswith(topic)
+            ],
+            "the wiped node has installed a snapshot",
+        )
+        (last,) = publish(cluster[1], topic, [b"afterwards"])
+        assert last.offset() == 400
+        wait_for(
+            lambda: b"afterwards" in stored_bytes(cluster[3], topic, 0),
+            "the wiped node follows again",
+        )
+
+
 @pytest.mark.skipif(OPENSSL is None, reason="certificates are made with openssl")
 def test_links_with_certificates_of_one_authority_form_a_cluster(tmp_path: Path) -> None:
     make_certificates(tmp_path)
