@@ -292,7 +292,8 @@ def producers_are_forgotten_on_a_restart() -> Replacements:
 def producers_are_known_to_the_leader_alone() -> Replacements:
     publish = Partition.publish
 
-    def apply_records(self: TopicMachine, header: Any, offset: Offset) -> None:
+    def apply_records(self: TopicMachine, header: Any, offset: Offset, batch: Any) -> None:
+        del offset, batch
         self._newest_timestamp = max(self._newest_timestamp, header.max_timestamp)
 
     def publish_and_remember(self: Partition, batch: Any, **options: Any) -> Any:

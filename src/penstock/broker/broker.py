@@ -9,6 +9,7 @@ from prometheus_client.gc_collector import GCCollector
 from prometheus_client.platform_collector import PlatformCollector
 from prometheus_client.process_collector import ProcessCollector
 
+from penstock.broker.calls import Calls
 from penstock.broker.fetch import Fetcher
 from penstock.broker.groups import Groups
 from penstock.broker.operations import Operations
@@ -50,6 +51,7 @@ class Broker:
         self.statistics = Statistics()
         self.groups = Groups(options, workplace)
         self.cluster = Cluster(options, workplace, self.groups.machine)
+        self.calls = Calls(self.cluster)
         self.space = DiskSpace(options, workplace)
         self.publisher = Publisher(self.cluster, self.space, workplace.clock, self.statistics)
         self.fetcher = Fetcher(self.cluster, self.statistics)

@@ -28,7 +28,7 @@ from penstock.groups import (
 )
 from penstock.ids import EntryIndex, Offset
 from penstock.log import StateEntry
-from penstock.record import BatchHeader
+from penstock.record import BatchHeader, Buffer
 
 
 class ShardMachine:
@@ -44,9 +44,9 @@ class ShardMachine:
         """The log of a shard holds no records."""
         return Offset(0)
 
-    def apply_records(self, header: BatchHeader, offset: Offset) -> None:
+    def apply_records(self, header: BatchHeader, offset: Offset, batch: Buffer) -> None:
         """The log of a shard holds no records."""
-        raise AssertionError(f"records at offset {offset} in the log of a group shard: {header}")
+        raise AssertionError(f"{len(batch)} bytes of records at {offset} in a shard: {header}")
 
     def apply_state(self, entry: StateEntry) -> None:
         """Apply an event, and answer those who waited for it."""

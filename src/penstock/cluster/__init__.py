@@ -10,6 +10,7 @@ is left to `broker`.
 from penstock.cluster.cluster import Cluster
 from penstock.cluster.directories import DirectoryLock
 from penstock.cluster.housekeeping import DiskSpace, Housekeeper
+from penstock.cluster.links import RequestKind
 from penstock.cluster.machine import Machine
 from penstock.cluster.metadata import (
     METADATA_GROUP,
@@ -56,6 +57,7 @@ __all__ = [
     "ReplicaStatus",
     "Replicas",
     "ReplicatedLog",
+    "RequestKind",
     "SettingDefinition",
     "SettingType",
     "Topic",

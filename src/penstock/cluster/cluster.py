@@ -8,7 +8,7 @@ replica is a member of a consensus group of its own; their messages share one li
 import asyncio
 import logging
 import uuid
-from collections.abc import Callable, Coroutine, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator
 from contextlib import suppress
 from functools import partial
 from typing import Any
@@ -138,6 +138,7 @@ class Cluster:
         self._tasks: set[asyncio.Task[None]] = set()
         self._notices: set[asyncio.Future[None]] = set()
         self.on_shard_leadership: Callable[[int, ReplicatedLog], None] = lambda *_: None
+        self.on_call: Callable[[bytes], Awaitable[bytes]] = _refuse_call
 
     # Starting.
 
@@ -305,6 +306,8 @@ class Cluster:
     async def asked(self, node: NodeId, kind: int, body: bytes) -> bytes:
         """Answer a peer."""
         del node
+        if kind == RequestKind.CALL:
+            return await self.on_call(body)
         if kind == RequestKind.PROPOSE:
             return msgspec.msgpack.encode(await self._propose_by_leader(body))
         if kind == RequestKind.MANIFEST:
@@ -684,3 +687,7 @@ class Cluster:
         await asyncio.gather(*tasks, return_exceptions=True)
         await self.replicas.close()
         await self.links.close()
+
+
+async def _refuse_call(body: bytes) -> bytes:
+    raise Unavailable(f"a call of {len(body)} bytes came before this node was ready")

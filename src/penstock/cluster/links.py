@@ -75,6 +75,8 @@ class RequestKind(IntEnum):
     """Hand over the leadership of a group."""
     ENTRY = 6
     """Send the payload of one entry."""
+    CALL = 7
+    """Carry out a verb on a partition that you lead."""
 
 
 class _Kind(IntEnum):

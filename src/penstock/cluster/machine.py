@@ -4,7 +4,7 @@ from typing import Any, Protocol
 
 from penstock.ids import EntryIndex, Offset
 from penstock.log import StateEntry
-from penstock.record import BatchHeader
+from penstock.record import BatchHeader, Buffer
 
 
 class Machine(Protocol):
@@ -17,8 +17,8 @@ class Machine(Protocol):
     def start_offset(self) -> Offset:
         """Records below are not wanted any more."""
 
-    def apply_records(self, header: BatchHeader, offset: Offset) -> None:
-        """Take note of a committed batch of records."""
+    def apply_records(self, header: BatchHeader, offset: Offset, batch: Buffer) -> None:
+        """Take note of a committed batch of records; `batch` is all of its bytes."""
 
     def apply_state(self, entry: StateEntry) -> Any:
         """Apply a committed state entry; the result goes to the one who proposed it.

@@ -23,7 +23,7 @@ from penstock.errors import (
 from penstock.ids import EntryIndex, NodeId, Offset
 from penstock.log import StateEntry
 from penstock.raft import Incarnation, Member
-from penstock.record import BatchHeader
+from penstock.record import BatchHeader, Buffer
 
 PARTITIONS_MAX = 10_000
 METADATA_GROUP = 0
@@ -255,9 +255,9 @@ class ClusterMetadata:
         """True when a topic of that id once existed and was deleted."""
         return topic_id in self._deleted
 
-    def apply_records(self, header: BatchHeader, offset: Offset) -> None:
+    def apply_records(self, header: BatchHeader, offset: Offset, batch: Buffer) -> None:
         """The metadata log holds no records."""
-        raise AssertionError(f"records at offset {offset} in the metadata log: {header}")
+        raise AssertionError(f"{len(batch)} bytes of records at {offset} in metadata: {header}")
 
     def apply_state(self, entry: StateEntry) -> Topic | int | None:
         """Apply a command; return the topic that it concerns, or the first producer id."""

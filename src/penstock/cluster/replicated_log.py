@@ -599,7 +599,7 @@ class ReplicatedLog:
     def _apply_records(self, entry: Entry, proposal: _Proposal | None) -> None:
         header = read_header(entry.payload)
         self.high_watermark = Offset(header.next_offset)
-        self.machine.apply_records(header, Offset(header.base_offset))
+        self.machine.apply_records(header, Offset(header.base_offset), entry.payload)
         if proposal is not None:
             proposal.succeed(proposal.offset)
 

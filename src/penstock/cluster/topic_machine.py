@@ -5,7 +5,7 @@ import msgspec
 from penstock.cluster.producers import ProducerState, after_batch
 from penstock.ids import EntryIndex, Offset
 from penstock.log import StateEntry
-from penstock.record import BatchHeader
+from penstock.record import BatchHeader, Buffer
 
 
 class StartMoved(msgspec.Struct, frozen=True, tag="start"):
@@ -39,12 +39,13 @@ class TopicMachine:
         """Records below were deleted on request."""
         return self._start_offset
 
-    def apply_records(self, header: BatchHeader, offset: Offset) -> None:
+    def apply_records(self, header: BatchHeader, offset: Offset, batch: Buffer) -> None:
         """Remember the producer's sequence.
 
         The log has no clock but the newest timestamp in it. A producer is seen at that time, not at
         its own: one that publishes old records again is not silent.
         """
+        del batch
         self._newest_timestamp = max(self._newest_timestamp, header.max_timestamp)
         if header.has_producer:
             known = self.producers.get(header.producer_id)

@@ -8,6 +8,7 @@ path of a message needs, and it can decode and encode the records for those who 
 from penstock.record.batch import (
     HEADER_BYTES,
     BatchHeader,
+    Buffer,
     RecordBatch,
     batch_size,
     checksum_matches,
@@ -29,6 +30,7 @@ from penstock.record.records import (
 __all__ = [
     "HEADER_BYTES",
     "BatchHeader",
+    "Buffer",
     "Codec",
     "Record",
     "RecordBatch",

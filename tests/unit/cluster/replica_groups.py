@@ -9,7 +9,7 @@ from penstock.cluster.topic_machine import TopicMachine
 from penstock.ids import EntryIndex, NodeId, Offset
 from penstock.log import LogSettings, StateEntry
 from penstock.raft import Incarnation, Member, Membership, Message, RaftSettings, decode, encode
-from penstock.record import BatchHeader, decode_records
+from penstock.record import BatchHeader, Buffer, decode_records
 from tests.unit.cluster.workplaces import DIRECTORY, GROUP, PLACE, SimMachine, turn
 
 NODES = (1, 2, 3)
@@ -26,8 +26,8 @@ class Witness(TopicMachine):
         super().__init__(producer_expiry_ms=_PRODUCER_EXPIRY_MS)
         self.events: list[int | bytes] = []
 
-    def apply_records(self, header: BatchHeader, offset: Offset) -> None:
-        super().apply_records(header, offset)
+    def apply_records(self, header: BatchHeader, offset: Offset, batch: Buffer) -> None:
+        super().apply_records(header, offset, batch)
         self.events.append(offset)
 
     def apply_state(self, entry: StateEntry) -> Offset:

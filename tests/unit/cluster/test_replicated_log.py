@@ -18,7 +18,7 @@ from penstock.errors import (
 )
 from penstock.ids import EntryIndex, Offset
 from penstock.log import StateEntry
-from penstock.record import BatchHeader
+from penstock.record import BatchHeader, Buffer
 from penstock.testing import MachineStopped
 from tests.unit.cluster.workplaces import DIRECTORY, SimMachine, batch, run, settle, turn
 
@@ -33,7 +33,8 @@ class Diary:
     def start_offset(self) -> Offset:
         return Offset(0)
 
-    def apply_records(self, header: BatchHeader, offset: Offset) -> None:
+    def apply_records(self, header: BatchHeader, offset: Offset, batch: Buffer) -> None:
+        del header, batch
         self.events.append(offset)
 
     def apply_state(self, entry: StateEntry) -> int:

@@ -19,7 +19,7 @@ def header(producer_id: int, *, at_ms: int, sequence: int = 0) -> BatchHeader:
 def machine(*headers: BatchHeader) -> TopicMachine:
     made = TopicMachine(producer_expiry_ms=HOUR_MS)
     for offset, each in enumerate(headers):
-        made.apply_records(each, Offset(offset))
+        made.apply_records(each, Offset(offset), b"")
     return made
 
 
@@ -62,9 +62,9 @@ def test_a_producer_of_old_records_is_not_taken_for_a_silent_one() -> None:
 def test_producers_age_the_same_with_and_without_a_restart() -> None:
     later = header(-1, at_ms=NOW_MS + HOUR_MS + 1)
     running = machine(header(1, at_ms=NOW_MS))
-    running.apply_records(later, Offset(1))
+    running.apply_records(later, Offset(1), b"")
     restarted = machine(header(1, at_ms=NOW_MS))
-    restarted.apply_records(later, Offset(1))
+    restarted.apply_records(later, Offset(1), b"")
     restarted = restored(restarted.snapshot())
 
     assert running.snapshot() == restarted.snapshot()

@@ -1,0 +1,85 @@
+"""Verbs that only the leader of a partition can carry out, for whichever node was asked.
+
+A door hands a request to the node that it runs on. When that node leads the partition the verb runs
+here; otherwise it travels over the link between the two nodes, once, and runs there. What the
+leader raises is raised here.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any, NamedTuple, TypeVar
+
+import msgspec
+
+from penstock.cluster import Cluster, RequestKind
+from penstock.errors import NotLeader, Unavailable
+from penstock.ids import NodeId, TopicPartition
+
+Request = TypeVar("Request", bound=msgspec.Struct)
+Reply = TypeVar("Reply")
+
+# A request that comes during an election waits for the next leader, but not for long.
+_LEADER_WAIT_S = 3.0
+_LOOK_AGAIN_S = 0.02
+_ANSWER_TIMEOUT_S = 15.0
+
+
+class _Verb(NamedTuple):
+    request: type[msgspec.Struct]
+    run: Callable[[Any], Awaitable[Any]]
+
+
+class Calls:
+    """A table of verbs, each with the type of its request."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._verbs: dict[str, _Verb] = {}
+        cluster.on_call = self._called
+
+    def serve(
+        self, verb: str, request: type[Request], run: Callable[[Request], Awaitable[Any]]
+    ) -> None:
+        """Carry out `verb` with `run`, for this node and for others."""
+        assert verb not in self._verbs, f"{verb} is served already"
+        self._verbs[verb] = _Verb(request, run)
+
+    async def ask(
+        self,
+        place: TopicPartition,
+        verb: str,
+        request: msgspec.Struct,
+        reply: type[Reply],
+        *,
+        wait_ms: int = 0,
+    ) -> Reply:
+        """Carry out a verb on the leader of `place`; `wait_ms` is how long it may wait there."""
+        leader = await self._leader_of(place)
+        if leader == self._cluster.member.node:
+            result: Reply = await self._verbs[verb].run(request)
+            return result
+        body = msgspec.msgpack.encode((verb, msgspec.msgpack.encode(request)))
+        answer = await self._cluster.links.request(
+            leader, RequestKind.CALL, body, timeout_s=_ANSWER_TIMEOUT_S + wait_ms / 1000
+        )
+        return msgspec.msgpack.decode(answer, type=reply)
+
+    async def _leader_of(self, place: TopicPartition) -> NodeId:
+        group = self._cluster.replicas_of(place).group
+        loop = asyncio.get_running_loop()
+        deadline_s = loop.time() + _LEADER_WAIT_S
+        while True:
+            leader = self._cluster.leaders.leader_of(group)
+            if leader is not None and leader.node >= 0:
+                return NodeId(leader.node)
+            if loop.time() >= deadline_s:
+                raise NotLeader(f"{place} has no leader at the moment")
+            await asyncio.sleep(_LOOK_AGAIN_S)
+
+    async def _called(self, body: bytes) -> bytes:
+        name, payload = msgspec.msgpack.decode(body, type=tuple[str, bytes])
+        verb = self._verbs.get(name)
+        if verb is None:
+            raise Unavailable(f"this node does not know the verb {name!r}; it may be older")
+        request = msgspec.msgpack.decode(payload, type=verb.request)
+        return msgspec.msgpack.encode(await verb.run(request))
