@@ -28,7 +28,10 @@ def texts() -> Iterator[Path]:
         for path in sorted((ROOT / name).rglob("*")):
             if path.is_file() and path.suffix in _TEXT and "__pycache__" not in path.parts:
                 yield path
-    yield from (path for path in sorted(ROOT.iterdir()) if path.is_file() and path.suffix in _TEXT)
+    for path in sorted(ROOT.iterdir()):
+        # In a second worktree `.git` is a file that names the first one.
+        if path.is_file() and path.suffix in _TEXT and path.name != ".git":
+            yield path
 
 
 @cache
