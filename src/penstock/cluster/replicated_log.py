@@ -431,7 +431,10 @@ class ReplicatedLog:
     def step(self, message: Message) -> None:
         """Take in a message of another replica."""
         if self.failure is None and not self._is_closed:
-            self.raft.step(message)
+            try:
+                self.raft.step(message)
+            except Corruption as damage:
+                self.fail(damage)
             self._pump()
 
     def campaign(self) -> None:
@@ -450,9 +453,16 @@ class ReplicatedLog:
         self.raft.unreachable(node)
 
     def _pump(self) -> None:
-        """Carry out what consensus wants, until it wants nothing more."""
-        while self.failure is None and (effects := self.raft.ready()) is not None:
-            self._carry_out(effects)
+        """Carry out what consensus wants, until it wants nothing more.
+
+        Consensus asks for terms of stored entries. A row that has rotted ends the replica here
+        before anything rests on it.
+        """
+        try:
+            while self.failure is None and (effects := self.raft.ready()) is not None:
+                self._carry_out(effects)
+        except Corruption as damage:
+            self.fail(damage)
 
     def _carry_out(self, effects: Effects) -> None:
         if effects.leadership is not None:

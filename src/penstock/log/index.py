@@ -202,8 +202,31 @@ class IndexTable:
         self._last = None
 
     def row(self, number: int) -> Row:
-        """Return row `number`."""
-        return Row(*_ROW.unpack_from(self._rows, number * ROW_BYTES))
+        """Return row `number`; raise `Corruption` when its bytes are damaged.
+
+        A term that nobody gave an entry could have consensus cut what is committed.
+        """
+        row = self.checked_row(number)
+        if row is None:
+            raise Corruption(f"the row of entry {self.header.first_index + number} is damaged")
+        return row
+
+    def row_of_offset(self, offset: int) -> Row:
+        """Return the row whose records begin last at or before `offset`, or the first row.
+
+        The search looks at single fields. Where a damaged row has led it astray, its end does not
+        fit the rows beside it; `Corruption` is raised, because readers would miss records.
+        """
+        number = self.number_of_offset(offset)
+        row = self.row(number)
+        is_early = (
+            row.next_offset <= offset
+            and number + 1 < self.count
+            and self.row(number + 1).first_offset <= offset
+        )
+        if is_early or (row.first_offset > offset and number > 0):
+            raise Corruption(f"a row before or after offset {offset} is damaged")
+        return row
 
     def checked_row(self, number: int) -> Row | None:
         """Return row `number`, or None when its bytes are damaged."""

@@ -25,6 +25,7 @@ from penstock.log.disk import Disk
 from penstock.log.flush import Flush
 from penstock.log.index import HEADER_BYTES, ROW_BYTES, EntryKind, IndexHeader, IndexTable, Row
 from penstock.log.recovery import recover
+from penstock.log.scrub import fault_in_batch
 from penstock.log.segment import (
     FileRange,
     Segment,
@@ -35,7 +36,6 @@ from penstock.log.segment import (
 from penstock.log.settings import LogSettings
 from penstock.log.state import StateEntry, read_state_entry
 from penstock.record import Record, RecordBatch, decode_records, stamp
-from penstock.record.batch import checksum_matches
 
 
 @dataclass(frozen=True, slots=True)
@@ -378,10 +378,10 @@ class PartitionLog:
 
     def _records(self, segment: Segment, row: Row) -> Iterator[Record]:
         batch = segment.files.log.read_at(row.log_position, row.size)
-        if len(batch) < row.size or not checksum_matches(batch):
+        if reason := fault_in_batch(batch, row):
             segment.damage.append((row.log_position, row.log_end))
             raise Corruption(
-                f"the batch at offset {row.first_offset} of {self.directory} fails its checksum"
+                f"the batch at offset {row.first_offset} of {self.directory} is damaged: {reason}"
             )
         return decode_records(batch)
 
@@ -435,11 +435,11 @@ class PartitionLog:
         row = segment.table.row(index - segment.first_index)
         if row.kind == EntryKind.RECORDS:
             batch = segment.files.log.read_at(row.log_position, row.size)
-            if len(batch) < row.size or (batch and not checksum_matches(batch)):
-                raise Corruption(f"entry {index} of {self.directory} fails its checksum")
+            if row.size and (reason := fault_in_batch(batch, row)):
+                raise Corruption(f"entry {index} of {self.directory} is damaged: {reason}")
             return row, batch
         entry = read_state_entry(segment.files.state.read_at(row.state_position, row.size))
-        if entry is None or entry.index != index:
+        if entry is None or (entry.index, entry.term) != (index, row.term):
             raise Corruption(f"state entry {index} of {self.directory} is damaged")
         return row, entry.payload
 

@@ -40,7 +40,7 @@ def scrub_segment(segment: Segment, pause: Callable[[int], None]) -> Iterator[Da
         start = row.log_position if is_log else row.state_position
         file = segment.files.log if is_log else segment.files.state
         data = file.read_at(start, row.size)
-        reason = _fault_in_batch(data, row) if is_log else _fault_in_state(data)
+        reason = fault_in_batch(data, row) if is_log else _fault_in_state(data)
         if reason:
             yield Damage(
                 path=str(segment.path(LOG_SUFFIX if is_log else STATE_SUFFIX)),
@@ -66,7 +66,8 @@ def _damaged_row(segment: Segment, number: int) -> Damage:
     )
 
 
-def _fault_in_batch(data: bytes, row: Row) -> str | None:
+def fault_in_batch(data: bytes, row: Row) -> str | None:
+    """Say what is wrong with the bytes of a batch, its checksum and the fields outside it."""
     if len(data) < row.size:
         return f"the file ends {row.size - len(data)} bytes early"
     if not checksum_matches(data):

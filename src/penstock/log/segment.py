@@ -184,7 +184,7 @@ class Segment:
     def _start_of(self, offset: int) -> int:
         if self.table.count == 0:
             return 0
-        row = self.table.row(self.table.number_of_offset(offset))
+        row = self.table.row_of_offset(offset)
         return row.log_position if offset < row.next_offset else row.log_end
 
     def _end_at(self, end_offset: int) -> int:

@@ -270,6 +270,7 @@ def test_a_damaged_index_closes_the_partition() -> None:
         house = await House.opened(SimMachine())
         await house.topic()
         await house.publish(9)
+        await house.cluster.partition(PLACE).log.save_snapshot()
         house.machine.disk.flip_bit(log_file().with_suffix(".index"), 100)
         house.machine.disk.kill()
 
@@ -278,6 +279,22 @@ def test_a_damaged_index_closes_the_partition() -> None:
 
         with pytest.raises(Corruption):
             again.cluster.partition(PLACE).read(0, bytes_max=1)
+
+    run(scene())
+
+
+def test_a_damaged_index_is_found_at_the_start_where_entries_are_applied_again() -> None:
+    async def scene() -> None:
+        house = await House.opened(SimMachine())
+        await house.topic()
+        await house.publish(9)
+        house.machine.disk.flip_bit(log_file().with_suffix(".index"), 100)
+        house.machine.disk.kill()
+
+        again = await House.opened(house.machine)
+
+        with pytest.raises(Corruption, match="row of entry 1"):
+            again.cluster.partition(PLACE)
 
     run(scene())
 

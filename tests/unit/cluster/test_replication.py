@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from penstock.cluster import ReplicatedLog
-from penstock.errors import NotLeader, StorageFailed, Unavailable
+from penstock.errors import Corruption, NotLeader, StorageFailed, Unavailable
 from penstock.log import plan_compaction
+from penstock.log.index import ROW_BYTES
 from penstock.raft import Append, Role
 from tests.unit.cluster.replica_groups import NODES, ReplicaGroup
 from tests.unit.cluster.workplaces import batch, numbered_batch, run, settle, turn, values
@@ -494,5 +495,28 @@ def test_a_damaged_entry_closes_the_replica_that_finds_it_and_no_other() -> None
         assert leader.identity.member.node == 2
         await group.tick(3)
         assert group.values(3) == [b"a", b"b"]
+
+    play(scene)
+
+
+def test_a_rotten_row_closes_the_replica_that_asks_for_its_term_and_no_other() -> None:
+    async def scene(group: ReplicaGroup) -> None:
+        group.isolate(3)
+        for value in (b"a", b"b", b"c"):
+            await group[1].propose_records(batch(value))
+        table = group[1].log.segments[0].table
+        assert isinstance(table._rows, bytearray)
+        # The row is damaged in memory, as it is in a file that a sealed segment maps.
+        for number in range(table.count):
+            table._rows[number * ROW_BYTES] ^= 64
+
+        group.heal()
+        await group.tick(3)
+
+        assert isinstance(group[1].failure, Corruption)
+        leader = await group.new_leader(instead_of=1)
+        assert leader.identity.member.node == 2
+        await group.tick(3)
+        assert group.values(3) == [b"a", b"b", b"c"]
 
     play(scene)

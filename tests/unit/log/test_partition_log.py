@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from penstock.errors import Corruption, StorageFailed
 from penstock.ids import Term
 from penstock.log import LogSettings, PartitionLog, Segment, plan_compaction
+from penstock.log.index import HEADER_BYTES, ROW_BYTES
 from penstock.record import Record
 
 from .entries import (
@@ -247,6 +248,51 @@ def test_a_damaged_batch_is_reported_by_a_lookup_and_never_served_again() -> Non
     assert len(split_stored(part.read())) == 1
     with pytest.raises(Corruption):
         log.read(1, end_offset=2, bytes_max=1 << 20)
+
+
+@pytest.mark.parametrize("position", range(17))
+def test_a_payload_with_damage_outside_its_checksum_is_not_given_out(position: int) -> None:
+    disk, log = new_log()
+    append(log, b"a")
+    append(log, b"b", term=2)
+    disk.flip_bit(DIRECTORY / f"{0:020}.log", log.row_at(1).log_position + position)
+
+    assert log.payload_at(0)[0].term == 1
+    with pytest.raises(Corruption, match="entry 1"):
+        log.payload_at(1)
+
+
+@pytest.mark.parametrize("position", range(0, ROW_BYTES, 3))
+def test_a_row_that_rots_in_a_sealed_segment_is_not_believed(position: int) -> None:
+    disk, log = new_log(segment_rows_max=4)
+    for value in b"abcdefgh":
+        append(log, bytes([value]))
+    disk.flip_bit(log.segments[0].path(".index"), HEADER_BYTES + 2 * ROW_BYTES + position, 6)
+
+    assert log.term_at(1) == 1
+    with pytest.raises(Corruption, match="row of entry 2"):
+        log.term_at(2)
+    with pytest.raises(Corruption):
+        log.payload_at(2)
+
+
+@pytest.mark.parametrize("damaged", range(8))
+@pytest.mark.parametrize("bit", range(0, 64, 3))
+def test_a_reader_is_never_led_past_records_by_a_row_that_rots(damaged: int, bit: int) -> None:
+    disk, log = new_log(segment_rows_max=8)
+    for value in b"abcdefghi":
+        append(log, bytes([value]), bytes([value]))
+    index = log.segments[0].path(".index")
+    first_offset_at = HEADER_BYTES + damaged * ROW_BYTES + 16
+    disk.flip_bit(index, first_offset_at + bit // 8, bit % 8)
+
+    for offset in range(16):
+        try:
+            part = log.read(offset, end_offset=18, bytes_max=1)
+        except Corruption:
+            continue
+        assert part is not None
+        assert split_stored(part.read())[0].header.base_offset == offset // 2 * 2
 
 
 def test_a_damaged_state_entry_is_reported() -> None:
