@@ -344,13 +344,12 @@ class Client:
             assert node.partition is not None
             partition = node.partition
             partition.log.check_serving()
-            start = max(offset, partition.start_offset)
             watermark = partition.high_watermark
-            part = partition.read(min(start, watermark), bytes_max=_READ_BYTES_MAX)
+            start = min(max(offset, partition.start_offset), watermark)
+            part = partition.read(start, bytes_max=_READ_BYTES_MAX)
             data = part.read() if part is not None else b""
             self._referee.check_watermark(partition.leader_epoch, watermark)
-            self._referee.check_read(node, data, watermark)
-            end = read_header(data).next_offset if data else watermark
+            end = self._referee.check_read(node, data, start=start, watermark=watermark)
             reply((partition.leader_epoch, watermark, end), None)
 
         self._ask(read, self._saw)

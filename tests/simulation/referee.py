@@ -6,7 +6,7 @@ is remembered, so that a check costs nothing while nothing changes.
 """
 
 import struct
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from typing import TYPE_CHECKING
 
 from crc32c import crc32c
@@ -16,7 +16,7 @@ from penstock.log.state import read_state_entry
 from penstock.raft import Effects, Entry, Message, Role, VoteRequest, VoteResponse
 from penstock.raft import EntryKind as RaftKind
 from penstock.record import read_header
-from penstock.record.batch import checksum_matches
+from penstock.record.batch import CRC_POSITION, checksum_matches
 
 if TYPE_CHECKING:
     from tests.simulation.node import Node
@@ -49,6 +49,7 @@ class Referee:
         self.nodes: dict[int, Node] = {}
         self.batches: dict[int, bytes] = {}
         """Committed record batches by their first offset."""
+        self._bases: list[int] = []
         self.rotten_reads = 0
         self._reigns: list[int] = []
         """For each committed entry, the term of the leader that committed it."""
@@ -179,8 +180,9 @@ class Referee:
             )
         node.commit_seen = commit
         if commit > known:
-            is_leader = raft.role is _LEADER
-            require(is_leader, "a follower commits what no leader has", node.name, commit)
+            # A leader that is no voter resigns with the commit that makes its removal final.
+            has_led = raft.role is _LEADER or self.leaders.get(raft.term) == node.name
+            require(has_led, "a follower commits what no leader has", node.name, commit)
             self._check_new_commits(node, known + 1, commit)
 
     def _check_new_commits(self, leader: "Node", first: int, last: int) -> None:
@@ -202,7 +204,9 @@ class Referee:
         self.committed.append(entry)
         self._reigns.append(term)
         if entry.kind is RaftKind.RECORDS:
-            self.batches[read_header(entry.payload).base_offset] = bytes(entry.payload)
+            base_offset = read_header(entry.payload).base_offset
+            self.batches[base_offset] = bytes(entry.payload)
+            self._bases.append(base_offset)
 
     def _check_majority(self, leader: "Node", first: int) -> None:
         """A committed entry survives a power cut on a majority of voters."""
@@ -250,19 +254,30 @@ class Referee:
         for later in range(position + 1, len(self._shown_marks)):
             self._shown_marks[later] = max(self._shown_marks[later], watermark)
 
-    def check_read(self, node: "Node", data: bytes, watermark: int) -> None:
-        """Readers see committed batches, byte for byte, or bytes that fail their checksum."""
+    def check_read(self, node: "Node", data: bytes, *, start: int, watermark: int) -> int:
+        """Readers see the committed batches from `start` on, byte for byte, or damage.
+
+        They notice damage by its checksum, except in the fields before it: nobody but the scrub
+        notices that. Returns the offset after the first batch.
+        """
         position = 0
+        first = number = bisect_right(self._bases, start) - 1
         while position < len(data):
-            header = read_header(data, position)
-            batch = data[position : position + header.size_bytes]
-            if batch != self.batches.get(header.base_offset):
-                is_noticed = node.is_rotten and not checksum_matches(batch)
-                require(is_noticed, "a reader got wrong bytes", node.name, header.base_offset)
+            require(number < len(self._bases), "a reader got what is not committed", node.name)
+            known = self.batches[self._bases[number]]
+            batch = data[position : position + len(known)]
+            if batch != known:
+                is_rot = node.is_rotten and (
+                    batch[CRC_POSITION:] == known[CRC_POSITION:] or not checksum_matches(batch)
+                )
+                require(is_rot, "a reader got wrong bytes", node.name, start, position)
                 self.rotten_reads += 1
-                return
-            require(header.next_offset <= watermark, "a reader got more than is committed")
-            position += header.size_bytes
+                break
+            end = read_header(known).next_offset
+            require(end <= watermark, "a reader got more than is committed", node.name, end)
+            position += len(known)
+            number += 1
+        return read_header(self.batches[self._bases[first]]).next_offset if data else watermark
 
 
 def holds_durably(node: "Node", entry: Entry) -> bool:
@@ -289,6 +304,7 @@ def holds_durably(node: "Node", entry: Entry) -> bool:
 def _recovers(node: "Node", entry: Entry) -> bool:
     """Whether recovery finds the entry on the disk of a machine that is off."""
     disk = node.disk.copy()
+    disk.capacity_bytes = None
     log = PartitionLog(disk, node.directory, LogSettings())
     if log.is_empty or not log.first_index <= entry.index < log.next_index:
         return False

@@ -21,7 +21,7 @@ from random import Random
 from typing import Literal, NamedTuple
 
 from penstock.log import DiskFile
-from penstock.testing.sectors import Change, Cut, Write, apply, survive
+from penstock.testing.sectors import Change, Cut, Write, apply, resizes, survive
 
 Buffer = bytes | bytearray | memoryview
 DirectoryOrder = Literal["prefix", "subset"]
@@ -36,21 +36,27 @@ class MachineStopped(BaseException):
 class _Inode:
     """One file: what is seen, what is durable, and the changes in between."""
 
-    __slots__ = ("changes", "data", "durable")
+    __slots__ = ("changes", "data", "durable", "is_viewed")
 
     def __init__(self) -> None:
         self.data = bytearray()
+        self.is_viewed = False
         self.durable = bytearray()
         self.changes: list[Change] = []
 
     def change(self, change: Change) -> None:
-        try:
-            apply(self.data, change)
-        except BufferError:
-            # Somebody holds a view of the old bytes, as a memory map would.
+        if self.is_viewed and resizes(self.data, change):
+            # Bytes that somebody views cannot change their size. The view may be gone by now, but
+            # when it went is up to the garbage collector, and no history may depend on that.
             self.data = bytearray(self.data)
-            apply(self.data, change)
+            self.is_viewed = False
+        apply(self.data, change)
         self.changes.append(change)
+
+    def view(self) -> memoryview:
+        """Show the bytes as a memory map does: changes in place are seen, other sizes are not."""
+        self.is_viewed = True
+        return memoryview(self.data).toreadonly()
 
     def sync(self) -> None:
         for change in self.changes:
@@ -66,6 +72,7 @@ class _Inode:
             survive(self.durable, self.changes, random)
             self.changes.clear()
         self.data = bytearray(self.durable)
+        self.is_viewed = False
 
     def copy(self) -> "_Inode":
         other = _Inode()
@@ -186,7 +193,7 @@ class SimFile:
         """Return the bytes as they are now; a later change of the size does not show."""
         inode = self._open_inode()
         self._disk.check_running()
-        return memoryview(inode.data).toreadonly() if inode.data else b""
+        return inode.view() if inode.data else b""
 
     def size(self) -> int:
         """Return the size in bytes."""
@@ -399,6 +406,7 @@ class SimDisk:
         """Set the bytes of a file that exists, in memory and on the medium."""
         inode = self._inode(path)
         inode.data = bytearray(content)
+        inode.is_viewed = False
         inode.durable = bytearray(content)
         inode.changes.clear()
 

@@ -43,6 +43,15 @@ def apply(image: bytearray, change: Change) -> None:
                 image.extend(bytes(size_bytes - len(image)))
 
 
+def resizes(image: bytearray, change: Change) -> bool:
+    """Whether a change makes the file longer or shorter."""
+    match change:
+        case Write(position, data):
+            return position + len(data) > len(image)
+        case Cut(size_bytes):
+            return size_bytes != len(image)
+
+
 def survive(image: bytearray, changes: list[Change], random: Random) -> None:
     """Apply to the synced bytes what a power cut keeps of the changes after the sync."""
     loss = random.choice(_LOSSES)

@@ -101,6 +101,15 @@ def test_a_file_can_grow_while_a_view_of_it_is_held(disk: Disk, directory: Path)
     assert file.read_at(0, 9) == b"abcdef"
 
 
+def test_a_view_shows_what_is_written_in_its_place(disk: Disk, directory: Path) -> None:
+    file = file_with(disk, directory / "f", b"abc")
+    view = file.view()
+
+    file.write_at(1, [b"x"])
+
+    assert bytes(view) == b"axc"
+
+
 def test_opening_finds_what_was_written_and_creating_empties_it(
     disk: Disk, directory: Path
 ) -> None:
@@ -405,6 +414,22 @@ def test_a_flipped_bit_stays_flipped() -> None:
     disk.crash(Random(0))
 
     assert disk.content(PLACE / "f") == b"acc"
+
+
+@pytest.mark.parametrize("is_held", [True, False])
+def test_what_a_later_view_shows_does_not_depend_on_earlier_ones(is_held: bool) -> None:
+    disk = sim()
+    file = durable(disk, b"abc")
+    held = [file.view()]
+    if not is_held:
+        held.clear()
+    file.write_at(3, [b"def"])
+    later = file.view()
+
+    disk.flip_bit(PLACE / "f", 0)
+
+    assert bytes(later) == b"`bcdef"
+    assert [bytes(view) for view in held] == [b"abc"] * is_held
 
 
 def test_the_same_seed_gives_the_same_bytes() -> None:
