@@ -106,6 +106,10 @@ class MetadataTooLarge(InvalidRequest):
     """The note stored with a committed offset exceeds its limit."""
 
 
+class InvalidReceipt(InvalidRequest):
+    """A text that is not a receipt."""
+
+
 class UnsupportedVersion(InvalidRequest):
     """A protocol version that this node does not speak."""
 
@@ -119,6 +123,10 @@ class TopicNotFound(NotFound):
 
 class GroupNotFound(NotFound):
     """The consumer group does not exist."""
+
+
+class MessageNotFound(NotFound):
+    """The message does not exist, or no longer."""
 
 
 class FetchSessionNotFound(NotFound):
@@ -202,6 +210,10 @@ class UnreleasedInstanceId(Conflict):
 
 class FencedInstanceId(Conflict):
     """A newer member has taken over this static instance id."""
+
+
+class LeaseExpired(Conflict):
+    """The message is no longer out under this receipt."""
 
 
 class GroupMaxSizeReached(Conflict):

@@ -1,0 +1,81 @@
+"""All queue groups of one partition, as its committed entries say."""
+
+from collections.abc import Mapping
+
+import msgspec
+
+from penstock.delivery.events import (
+    Acked,
+    DeadLettered,
+    DeliveryEvent,
+    Expired,
+    Extended,
+    GroupCreated,
+    GroupDeleted,
+    GroupReset,
+    Leased,
+    Rejected,
+    Returned,
+)
+from penstock.delivery.ledger import Change, Ledger
+from penstock.errors import GroupNotFound
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(dict[str, bytes]).decode
+
+
+class DeliveryState:
+    """One ledger for each group."""
+
+    def __init__(self) -> None:
+        self._ledgers: dict[str, Ledger] = {}
+
+    @property
+    def ledgers(self) -> Mapping[str, Ledger]:
+        """The groups by name."""
+        return self._ledgers
+
+    def apply(self, event: DeliveryEvent) -> Change:
+        """Apply a committed event; raises `GroupNotFound` for a group that is gone."""
+        match event:
+            case GroupCreated(group, floor):
+                self._ledgers.setdefault(group, Ledger(floor))
+                return Change()
+            case GroupReset(group, floor):
+                self._ledgers[group] = Ledger(floor)
+                return Change()
+            case GroupDeleted(group):
+                self._ledgers.pop(group, None)
+                return Change()
+        ledger = self._ledgers.get(event.group)
+        if ledger is None:
+            raise GroupNotFound(f"there is no queue group {event.group!r}")
+        match event:
+            case Leased():
+                return ledger.lease(event)
+            case Acked():
+                return ledger.ack(event)
+            case Returned():
+                return ledger.give_back(event)
+            case Expired():
+                return ledger.expire(event)
+            case Extended():
+                return ledger.extend(event)
+            case Rejected():
+                return ledger.reject(event)
+            case DeadLettered():
+                return ledger.dead_letter(event)
+
+    def trim(self, start_offset: int) -> None:
+        """Settle what the partition no longer holds, for every group."""
+        for ledger in self._ledgers.values():
+            ledger.trim(start_offset)
+
+    def snapshot(self) -> bytes:
+        """Return the whole state."""
+        return _encode({group: ledger.snapshot() for group, ledger in self._ledgers.items()})
+
+    def restore(self, payload: bytes) -> None:
+        """Replace the state by that of a snapshot."""
+        saved = _decode(payload)
+        self._ledgers = {group: Ledger.restore(each) for group, each in saved.items()}
