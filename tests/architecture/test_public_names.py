@@ -20,8 +20,9 @@ PUBLIC_NAMES = {
         FetchSessionNotFound GroupMaxSizeReached GroupNotEmpty GroupNotFound
         GroupSubscribedToTopic IllegalGeneration InconsistentGroupProtocol InvalidBatch
         InvalidConfiguration InvalidFetchSessionEpoch InvalidGroupId InvalidPartitionCount
-        InvalidReplication InvalidRequest InvalidSessionTimeout InvalidSetting
-        InvalidSubscription InvalidTimestamp InvalidTopicName MemberIdRequired MetadataTooLarge
+        InvalidReceipt InvalidReplication InvalidRequest InvalidSessionTimeout InvalidSetting
+        InvalidSubscription InvalidTimestamp InvalidTopicName LeaseExpired
+        MemberIdRequired MessageNotFound MetadataTooLarge
         NotCoordinator NotEnoughReplicas NotFound NotLeader OffsetOutOfRange OutOfOrderSequence
         PenstockError ProducerFenced RebalanceInProgress ShuttingDown StaleMemberEpoch
         StorageFailed TimedOut TopicExists TopicIdMismatch TopicNotFound Unavailable
