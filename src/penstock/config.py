@@ -340,6 +340,11 @@ class NodeOptions:
         "Speed at which a replica is copied from another node that no longer has its entries.",
         least=1024,
     )
+    leader_balance_interval_ms: int = _duration(
+        30_000,
+        "Time between two looks for partitions to hand back to the first of their nodes, once it"
+        " has been in step for two of them; 0 leaves them where they are.",
+    )
     tick_ms: int = _duration(
         200, "Clock of elections: leaders are heard from every 2 ticks.", least=10
     )

@@ -146,9 +146,10 @@ class Node:
         )
 
     async def stop(self) -> None:
-        """Stop accepting, answer what is in flight, and close everything; safe to call twice."""
+        """Hand over, stop accepting, answer what is in flight, close all; safe to call twice."""
         if self._broker is not None:
             self._broker.start_draining()
+            await self._broker.hand_over()
         if self._kafka is not None:
             await self._kafka.stop(self._options.shutdown_grace_ms / 1000)
         if self._http is not None:

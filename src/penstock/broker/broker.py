@@ -169,6 +169,10 @@ class Broker:
         """Tell readiness checks that the node is about to stop."""
         self._is_draining = True
 
+    async def hand_over(self) -> None:
+        """Let other nodes lead what this one leads; doors stay open and send clients there."""
+        await self.cluster.hand_over()
+
     async def close(self) -> None:
         """Close all logs; requests that still wait are failed."""
         self.groups.close()

@@ -14,6 +14,7 @@ from penstock.cluster import (
     PartitionStatus,
     RemoveNode,
     Replicas,
+    Survey,
     plan_moves,
 )
 from penstock.errors import Conflict, InvalidReplication, InvalidRequest, NotFound, Unavailable
@@ -29,6 +30,8 @@ class NodeStatus:
 
     node: Node
     is_reachable: bool
+    has_answered: bool
+    """False also for a node that is reachable and did not tell in time what it leads."""
     is_draining: bool
     leads: int
     replicas: int
@@ -63,13 +66,14 @@ class Operations:
     async def status(self) -> ClusterStatus:
         """Look at everything."""
         metadata = self._metadata()
-        partitions = await self._cluster.all_partitions()
+        survey = await self._cluster.overview.survey()
+        partitions = survey.partitions
         leader = self._cluster.leaders.leader_of(METADATA_GROUP)
         return ClusterStatus(
             cluster_id=str(metadata.cluster_id),
             asked_node=self._node_id,
             metadata_leader=leader.node if leader else -1,
-            nodes=self._node_statuses(partitions),
+            nodes=self._node_statuses(survey),
             topics=len(metadata.topics),
             partitions=len(partitions),
             without_leader=[_name(each) for each in partitions if each.leader < 0],
@@ -84,7 +88,8 @@ class Operations:
             raise Unavailable(f"node {self._node_id} belongs to no cluster yet")
         return self._cluster.metadata
 
-    def _node_statuses(self, partitions: list[PartitionStatus]) -> list[NodeStatus]:
+    def _node_statuses(self, survey: Survey) -> list[NodeStatus]:
+        partitions = survey.partitions
         leads = Counter(each.leader for each in partitions)
         replicas = Counter(node for each in partitions for node in each.replicas)
         metadata = self._cluster.metadata
@@ -98,6 +103,7 @@ class Operations:
             NodeStatus(
                 node,
                 node_id in reachable,
+                node_id not in survey.silent,
                 node_id in metadata.draining,
                 leads[node_id],
                 replicas[node_id],
@@ -114,8 +120,8 @@ class Operations:
         metadata = self._metadata()
         if topic is not None:
             metadata.topic(topic)
-        found = await self._cluster.all_partitions()
-        return [each for each in found if topic is None or each.topic == topic]
+        survey = await self._cluster.overview.survey()
+        return [each for each in survey.partitions if topic is None or each.topic == topic]
 
     async def move(self, place: TopicPartition, nodes: list[int]) -> None:
         """Let other nodes replicate a partition; returns when the change has begun."""
@@ -138,7 +144,7 @@ class Operations:
             )
         leader = self._cluster.leaders.leader_of(replicas.group)
         if leader is None or leader.node != to:
-            await self._cluster.transfer_leader(replicas.group, to)
+            await self._cluster.leadership.transfer(replicas.group, to)
 
     async def drain(self, node_id: int, *, may_shrink: bool = False) -> int:
         """Move everything off a node and place nothing new there; return how much is moved.
@@ -203,12 +209,12 @@ class Operations:
 
     async def _balance_leaders(self) -> list[str]:
         done = []
-        for each in await self._cluster.all_partitions():
+        for each in (await self._cluster.overview.survey()).partitions:
             preferred = each.replicas[0]
             in_step = {follower.node for follower in each.followers if follower.is_in_step}
             is_led = each.leader >= 0 and not each.is_changing
             if is_led and each.leader != preferred and preferred in in_step:
-                await self._cluster.transfer_leader(each.group, preferred)
+                await self._cluster.leadership.transfer(each.group, preferred)
                 done.append(f"{_name(each)}: led by node {preferred} instead of {each.leader}")
         return done
 

@@ -55,10 +55,12 @@ def _headline(overview: "ClusterOverview") -> str:
 
 def _notes(overview: "ClusterOverview") -> list[str]:
     away = [str(each.node_id) for each in overview.nodes if not each.reachable]
+    silent = [str(each.node_id) for each in overview.nodes if each.reachable and not each.answered]
     notes = [
         f"{heading}: {', '.join(names)}"
         for heading, names in (
             ("Nodes out of reach", away),
+            ("Nodes that did not answer, so what they lead is unknown", silent),
             ("Without a leader", overview.without_leader),
             ("With a replica out of step", overview.behind),
             ("Being moved", overview.changing),
@@ -99,7 +101,7 @@ def _nodes(found: "Sequence[ClusterNode]") -> Grid:
 
 
 def _state(node: "ClusterNode") -> str:
-    state = "up" if node.reachable else "out of reach"
+    state = "up" if node.answered else "no answer" if node.reachable else "out of reach"
     if node.draining:
         return f"{state}, {'drained' if node.logs == 0 else 'draining'}"
     return state

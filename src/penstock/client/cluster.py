@@ -10,10 +10,14 @@ from penstock.client.http import URL_DEFAULT, HttpConnection
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterNode:
-    """One node. It can be removed when `logs`, all that it keeps a replica of, is 0."""
+    """One node. It can be removed when `logs`, all that it keeps a replica of, is 0.
+
+    What a node leads that has not `answered` in time is shown without a leader.
+    """
 
     node_id: int
     reachable: bool
+    answered: bool
     draining: bool
     leads: int
     replicas: int

@@ -26,6 +26,7 @@ from penstock.cluster.metadata import (
     check_partition_count,
     check_topic_name,
 )
+from penstock.cluster.overview import Survey
 from penstock.cluster.partition import Partition
 from penstock.cluster.placement import choose_replicas, plan_moves
 from penstock.cluster.replicated_log import ReplicatedLog
@@ -60,6 +61,7 @@ __all__ = [
     "RequestKind",
     "SettingDefinition",
     "SettingType",
+    "Survey",
     "Topic",
     "TopicSettings",
     "Workplace",

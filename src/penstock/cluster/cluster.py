@@ -10,19 +10,20 @@ import logging
 import uuid
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator
 from contextlib import suppress
-from functools import partial
 from typing import Any
 
 import msgspec
 
+from penstock.cluster.changes import MetadataChanges
 from penstock.cluster.contact import Contact
 from penstock.cluster.formation import Formation
+from penstock.cluster.founding import FoundingFile
 from penstock.cluster.leaders import LeaderTable
+from penstock.cluster.leadership import Leadership
 from penstock.cluster.links import Hello, Leader, Links, RequestKind, load_link_tls
 from penstock.cluster.machine import Machine
 from penstock.cluster.metadata import (
     AddPartitions,
-    AllocateProducerIds,
     ChangeSettings,
     ClusterMetadata,
     Command,
@@ -36,28 +37,26 @@ from penstock.cluster.metadata import (
     Topic,
     encode_command,
 )
+from penstock.cluster.overview import Overview
 from penstock.cluster.partition import Partition
+from penstock.cluster.peer_requests import PeerRequests
 from penstock.cluster.placement import choose_replicas
-from penstock.cluster.repair import hand_over_if_leading, mended_bytes, write_mended
+from penstock.cluster.producer_ids import ProducerIds
+from penstock.cluster.repair import Mender
 from penstock.cluster.replica_set import ReplicaSet
 from penstock.cluster.replicated_log import ReplicatedLog
 from penstock.cluster.snapshot_exchange import SnapshotExchange
-from penstock.cluster.status import PartitionStatus, leaderless, partition_status
 from penstock.cluster.stewardship import Stewardship
 from penstock.cluster.topic_settings import TopicSettings
-from penstock.cluster.transfer import (
-    ChunkRequest,
-)
 from penstock.cluster.upkeep import Upkeep
 from penstock.cluster.workplace import Workplace
 from penstock.config import Address, NodeOptions, read_peers
 from penstock.errors import (
-    NotLeader,
     PenstockError,
     Unavailable,
 )
 from penstock.ids import NodeId, ProducerId, TopicPartition
-from penstock.log import INDEX_SUFFIX, Damage, LogSettings, Segment
+from penstock.log import Damage, Segment
 from penstock.raft import (
     Membership,
     Message,
@@ -65,31 +64,10 @@ from penstock.raft import (
 
 logger = logging.getLogger(__name__)
 
-# State logs hold no records worth keeping: a segment goes once a snapshot covers it.
-_STATE_LOG_SETTINGS = LogSettings(segment_bytes=16 * 1024 * 1024, retention_ms=0)
-_PRODUCER_ID_BLOCK = 1_000
-_CHANGE_TIMEOUT_S = 15.0
-_REQUEST_TIMEOUT_S = 5.0
-_ASK_AGAIN_S = 0.1
 _LEADERS_WAIT_S = 5.0
-_FOUNDING_FILE = "cluster.msgpack"
-
 _STEWARD_INTERVAL_S = 0.3
-# A follower that copies a snapshot asks for more of it within this time.
-_HOLD_S = 30.0
-
-
-class _Founding(msgspec.Struct, frozen=True):
-    cluster_id: str
-    membership: bytes
-
-
-class _Outcome(msgspec.Struct, frozen=True):
-    """What came of a command that was sent to the leader of the metadata."""
-
-    applied_index: int
-    topic: Topic | None = None
-    number: int | None = None
+# A node that stops does not wait longer for others to take over from it.
+_HAND_OVER_S = 2.0
 
 
 class Cluster:
@@ -124,12 +102,18 @@ class Cluster:
         self.replicas.on_replaced = self._register_again
         self.member = self.replicas.identity.member
         self._formation = Formation(self.member, frozenset(self._peers))
+        self._founding_file = FoundingFile(workplace.disk, options.data_dir)
         self._snapshots = SnapshotExchange(
             self.links, workplace, bytes_per_s=options.transfer_bytes_per_s
         )
-        self._metadata_log: ReplicatedLog | None = None
-        self._producer_ids: list[int] = []
-        self._producer_id_refill = asyncio.Lock()
+        self._changes = MetadataChanges(self.metadata, self.links, workplace)
+        self._producer_ids = ProducerIds(self._changes)
+        self.overview = Overview(self.metadata, self.replicas, self.links, workplace)
+        self.leadership = Leadership(
+            self.metadata, self.replicas, self.leaders, self.links, workplace
+        )
+        self._mender = Mender(self.member.node, self.links, workplace)
+        self._requests = PeerRequests(self.replicas, self._changes, self._snapshots, self.overview)
         self._work = asyncio.Event()
         self._reconciled_version = -1
         self._changed = asyncio.Condition()
@@ -147,7 +131,7 @@ class Cluster:
         own = self._peers.get(self.member.node)
         port = own.port if own else self._options.peer_port
         self.peer_port = await self.links.listen(host, port)
-        self._load_founding()
+        self._find_founding()
         for node, address in self._peers.items():
             self.links.know(NodeId(node), address)
         if self._options.join:
@@ -162,7 +146,7 @@ class Cluster:
 
     async def register(self, *, kafka: Address, http_port: int) -> None:
         """Make this node known to all others; returns when it can serve what it leads."""
-        while self._metadata_log is None:
+        while self._changes.log is None:
             await self._wait_for_change()
         peer = self._options.advertised_to_peers(peer_port=self.peer_port, machine_name=kafka.host)
         description = Node(
@@ -197,12 +181,10 @@ class Cluster:
             async with asyncio.timeout(1), self._changed:
                 await self._changed.wait()
 
-    def _load_founding(self) -> None:
-        path = self._options.data_dir / _FOUNDING_FILE
-        if self._workplace.disk.exists(path):
-            file = self._workplace.disk.open(path)
-            saved = msgspec.msgpack.decode(file.read_at(0, file.size()), type=_Founding)
-            self._formation.adopt(saved.cluster_id, Membership.decode(saved.membership))
+    def _find_founding(self) -> None:
+        saved = self._founding_file.load()
+        if saved is not None:
+            self._formation.adopt(*saved)
 
     def _found(self, cluster_id: str, founding: Membership) -> None:
         """Write down the first membership before anybody hears of it."""
@@ -219,24 +201,22 @@ class Cluster:
         logger.info("joining a cluster", extra={"cluster": cluster_id})
 
     def _save_founding(self, cluster_id: str, founding: Membership) -> None:
-        directory = self._options.data_dir
-        disk = self._workplace.disk
-        temporary = directory / (_FOUNDING_FILE + ".tmp")
-        file = disk.create(temporary)
-        file.write_at(0, [msgspec.msgpack.encode(_Founding(cluster_id, founding.encode()))])
-        file.sync()
-        disk.rename(temporary, directory / _FOUNDING_FILE)
-        disk.sync_directory(directory)
+        self._founding_file.save(cluster_id, founding)
         self._formation.adopt(cluster_id, founding)
 
     async def _open_metadata(self) -> None:
-        log = await self._in_thread(lambda: self.replicas.open_metadata(self._formation.founding))
-        self._metadata_log = log
+        log = await self._workplace.in_thread(
+            lambda: self.replicas.open_metadata(self._formation.founding)
+        )
+        self._changes.log = log
         self._opened(log, None)
         log.on_leadership = lambda: self._metadata_leadership(log)
         self.metadata.watch(self._work.set)
         self._spawn(self._reconcile_rounds())
         self._spawn(self._steward_rounds())
+        if self._options.leader_balance_interval_ms:
+            interval_s = self._options.leader_balance_interval_ms / 1000
+            self._spawn(self.leadership.balance_rounds(interval_s))
         if len(log.raft.membership.voters) == 1:
             log.campaign()
         await self._notify()
@@ -308,95 +288,13 @@ class Cluster:
         del node
         if kind == RequestKind.CALL:
             return await self.on_call(body)
-        if kind == RequestKind.PROPOSE:
-            return msgspec.msgpack.encode(await self._propose_by_leader(body))
-        if kind == RequestKind.MANIFEST:
-            group, index = msgspec.msgpack.decode(body, type=tuple[int, int])
-            return self._snapshots.offer_manifest(self.replicas.log_of(group), index)
-        if kind == RequestKind.CHUNK:
-            request = msgspec.msgpack.decode(body, type=ChunkRequest)
-            return await self._snapshots.offer_chunk(self.replicas.log_of(request.group), request)
-        if kind == RequestKind.ENTRY:
-            group, index = msgspec.msgpack.decode(body, type=tuple[int, int])
-            log = self.replicas.log_of(group)
-            log.check_serving()
-            return log.log.payload_at(index)[1]
-        if kind == RequestKind.STATUS:
-            return msgspec.msgpack.encode(self.led_partitions())
-        if kind == RequestKind.TRANSFER:
-            group, to = msgspec.msgpack.decode(body, type=tuple[int, int])
-            self.replicas.log_of(group).transfer_leader(NodeId(to))
-            return b""
-        raise PenstockError(f"requests of kind {kind} are unknown")
-
-    # What operators ask.
-
-    def led_partitions(self) -> list[PartitionStatus]:
-        """Return what this node knows about the partitions that it leads."""
-        now_s = self._workplace.clock.steady_s()
-        return [
-            partition_status(partition, self.replicas_of(place), now_s)
-            for place, partition in self.replicas.opened()
-            if partition.log.is_serving and place.topic in self.metadata.topics
-        ]
-
-    async def all_partitions(self) -> list[PartitionStatus]:
-        """Ask every node that can be reached for the partitions that it leads."""
-        answers = await asyncio.gather(
-            *(
-                self.links.request(node, RequestKind.STATUS, b"", timeout_s=_REQUEST_TIMEOUT_S)
-                for node in self.links.connected
-            ),
-            return_exceptions=True,
-        )
-        found = {(each.topic, each.partition): each for each in self.led_partitions()}
-        for answer in answers:
-            if isinstance(answer, bytes):
-                for each in msgspec.msgpack.decode(answer, type=list[PartitionStatus]):
-                    found[each.topic, each.partition] = each
-        for topic in self.metadata.topics.values():
-            for number, replicas in enumerate(topic.replicas):
-                if (topic.name, number) not in found:
-                    found[topic.name, number] = leaderless(topic.name, number, replicas)
-        return [found[key] for key in sorted(found)]
-
-    async def transfer_leader(self, group: int, to: int) -> None:
-        """Let another replica of a group lead."""
-        leader = self.leaders.leader_of(group)
-        if leader is None or leader.node < 0:
-            raise Unavailable(f"group {group} has no leader at the moment")
-        if leader.node == self.member.node:
-            self.replicas.log_of(group).transfer_leader(NodeId(to))
-            return
-        body = msgspec.msgpack.encode((group, to))
-        await self.links.request(
-            NodeId(leader.node), RequestKind.TRANSFER, body, timeout_s=_REQUEST_TIMEOUT_S
-        )
+        return await self._requests.answer(kind, body)
 
     # Mending damage.
 
     async def mend(self, log: ReplicatedLog, segment: Segment, damage: Damage) -> bool:
         """Replace damaged bytes by those of the group's leader; False when that is not possible."""
-        if damage.path.endswith(INDEX_SUFFIX):
-            return False
-        if hand_over_if_leading(log) or log.leader in (None, self.member.node):
-            return False
-        leader = log.leader
-        assert leader is not None
-
-        async def ask(index: int) -> bytes:
-            body = msgspec.msgpack.encode((log.identity.group, index))
-            return await self.links.request(
-                leader, RequestKind.ENTRY, body, timeout_s=_REQUEST_TIMEOUT_S
-            )
-
-        try:
-            data = await mended_bytes(segment, damage, ask)
-        except Unavailable as error:
-            logger.warning("damage not mended", extra={"log": log.name, "reason": str(error)})
-            return False
-        await self._in_thread(partial(write_mended, segment, damage, data))
-        return True
+        return await self._mender.mend(log, segment, damage)
 
     def _register_again(self) -> None:
         if self._description is not None:
@@ -516,7 +414,7 @@ class Cluster:
     @property
     def is_cut_off(self) -> bool:
         """True when others may know better than this node who leads."""
-        log = self._metadata_log
+        log = self._changes.log
         if log is None:
             return True
         reachable = {self.member.node, *self.links.connected}
@@ -535,65 +433,7 @@ class Cluster:
 
     async def change(self, command: Command) -> Any:
         """Carry out a command on the metadata, wherever its leader is."""
-        payload = encode_command(command)
-        deadline = self._workplace.loop.time() + _CHANGE_TIMEOUT_S
-        while True:
-            try:
-                return await self._propose_anywhere(payload)
-            except Unavailable:
-                if self._workplace.loop.time() >= deadline:
-                    raise
-            await asyncio.sleep(_ASK_AGAIN_S)
-
-    async def _propose_anywhere(self, payload: bytes) -> Any:
-        log = self._metadata_log
-        if log is None:
-            raise Unavailable("this node belongs to no cluster yet")
-        if log.is_serving:
-            outcome = await self._propose_here(payload)
-        else:
-            outcome = await self._propose_at(self._way_to_leader(log), payload)
-        await log.wait_applied(outcome.applied_index)
-        return outcome.topic if outcome.topic is not None else outcome.number
-
-    def _way_to_leader(self, log: ReplicatedLog) -> NodeId:
-        """Return the leader of the metadata, or any peer.
-
-        A node that is new, or comes back with another address, may be known to few.
-        """
-        connected = self.links.connected
-        if log.leader in connected:
-            return log.leader
-        if not connected:
-            raise Unavailable("the leader of the metadata cannot be reached")
-        return min(connected)
-
-    async def _propose_by_leader(self, payload: bytes) -> _Outcome:
-        """Propose what a peer asks for, here or where the leader is, and nowhere else."""
-        log = self._metadata_log
-        if log is None:
-            raise NotLeader("this node belongs to no cluster yet")
-        if log.is_serving:
-            return await self._propose_here(payload)
-        if log.leader is None or log.leader == self.member.node:
-            raise Unavailable("the metadata has no leader at the moment")
-        return await self._propose_at(log.leader, payload)
-
-    async def _propose_at(self, node: NodeId, payload: bytes) -> _Outcome:
-        answer = await self.links.request(
-            node, RequestKind.PROPOSE, payload, timeout_s=_REQUEST_TIMEOUT_S
-        )
-        return msgspec.msgpack.decode(answer, type=_Outcome)
-
-    async def _propose_here(self, payload: bytes) -> _Outcome:
-        log = self._metadata_log
-        if log is None:
-            raise NotLeader("this node belongs to no cluster yet")
-        result = await log.propose_state(payload)
-        log.announce_commit()
-        topic = result if isinstance(result, Topic) else None
-        number = result if isinstance(result, int) else None
-        return _Outcome(log.applied_index, topic, number)
+        return await self._changes.change(command)
 
     async def create_topic(
         self, name: str, placement: list[tuple[tuple[int, int], ...]], settings: dict[str, str]
@@ -607,7 +447,9 @@ class Cluster:
         self, topic: Topic, partitions: int, placement: list[tuple[tuple[int, int], ...]]
     ) -> Topic:
         """Let a topic grow."""
-        grown: Topic = await self.change(AddPartitions(topic.topic_id, partitions, placement))
+        grown: Topic = await self.change(
+            AddPartitions(topic.topic_id, partitions, placement, uuid.uuid4())
+        )
         await self._wait_for_leaders(grown)
         return grown
 
@@ -625,12 +467,8 @@ class Cluster:
         await self._wait_until_reconciled()
 
     async def new_producer_id(self) -> ProducerId:
-        """Return an id that no producer ever had; ids are reserved in blocks."""
-        async with self._producer_id_refill:
-            if not self._producer_ids:
-                first = await self.change(AllocateProducerIds(_PRODUCER_ID_BLOCK))
-                self._producer_ids = list(range(first + _PRODUCER_ID_BLOCK - 1, first - 1, -1))
-            return ProducerId(self._producer_ids.pop())
+        """Return an id that no producer ever had."""
+        return await self._producer_ids.take()
 
     async def _wait_for_leaders(self, topic: Topic) -> None:
         """Give new partitions a moment to elect their leaders; clients would ask again anyway."""
@@ -658,9 +496,6 @@ class Cluster:
         while self._reconciled_version < version:
             await self._wait_for_change()
 
-    async def _in_thread(self, work: Callable[[], Any]) -> Any:
-        return await self._workplace.loop.run_in_executor(self._workplace.executor, work)
-
     # The replicas, as the metadata says.
 
     async def _reconcile_rounds(self) -> None:
@@ -678,6 +513,10 @@ class Cluster:
             self._reconciled_version = version
             await self._notify()
             await self._work.wait()
+
+    async def hand_over(self) -> None:
+        """Let others lead what this node leads, before it stops."""
+        await self.leadership.hand_over_all(_HAND_OVER_S)
 
     async def close(self) -> None:
         """Stop all work, close all logs and drop the links."""

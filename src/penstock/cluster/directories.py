@@ -18,6 +18,7 @@ import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from penstock.cluster.small_file import put_small_file
 from penstock.errors import Corruption, DataDirectoryInUse, InvalidConfiguration
 from penstock.ids import TopicPartition
 from penstock.log import Disk
@@ -174,15 +175,9 @@ class Directories:
             )
 
     def _write(self, path: Path, text: str) -> None:
-        """Put a small file in place durably; it is renamed, so that no crash leaves half of it."""
+        """Put a small file in place durably, with its directory."""
         self._disk.make_directory(path.parent)
-        temporary = path.with_name(f"{path.name}.tmp")
-        file = self._disk.create(temporary)
-        file.write_at(0, [text.encode()])
-        file.sync()
-        file.close()
-        self._disk.rename(temporary, path)
-        self._disk.sync_directory(path.parent)
+        put_small_file(self._disk, path, text.encode())
 
     def _id_in(self, directory: Path) -> uuid.UUID | None:
         path = directory / _ID_FILE

@@ -13,13 +13,13 @@ from pathlib import Path
 
 import msgspec
 
+from penstock.cluster.small_file import put_small_file
 from penstock.errors import Corruption, InvalidConfiguration
 from penstock.ids import NodeId
 from penstock.log import Disk
 from penstock.raft import Incarnation, Member
 
 _FILE_NAME = "identity.json"
-_TEMPORARY = "identity.tmp"
 
 
 class _Saved(msgspec.Struct, frozen=True):
@@ -71,13 +71,8 @@ class Identity:
         self._save(self._saved)
 
     def _save(self, saved: _Saved) -> None:
-        temporary = self._data_dir / _TEMPORARY
-        file = self._disk.create(temporary)
-        file.write_at(0, [msgspec.json.encode(saved)])
-        file.sync()
-        file.close()
-        self._disk.rename(temporary, self._data_dir / _FILE_NAME)
-        self._disk.sync_directory(self._data_dir)
+        path = self._data_dir / _FILE_NAME
+        put_small_file(self._disk, path, msgspec.json.encode(saved))
 
 
 def _draw() -> int:

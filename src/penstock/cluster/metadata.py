@@ -15,6 +15,7 @@ from penstock.cluster.topic_settings import check_settings
 from penstock.errors import (
     Conflict,
     InvalidPartitionCount,
+    InvalidRequest,
     InvalidTopicName,
     NotFound,
     TopicExists,
@@ -145,6 +146,8 @@ class AddPartitions(msgspec.Struct, frozen=True, tag="add_partitions"):
     topic_id: uuid.UUID
     partitions: int
     placement: list[tuple[tuple[int, int], ...]]
+    request_id: uuid.UUID | None = None
+    """Names the request, so that the same one is recognised when it comes again."""
 
 
 class ChangeSettings(msgspec.Struct, frozen=True, tag="change_settings"):
@@ -184,6 +187,8 @@ class Topic(msgspec.Struct, frozen=True):
     topic_id: uuid.UUID
     replicas: tuple[Replicas, ...]
     settings: dict[str, str]
+    grown_by: uuid.UUID | None = None
+    """The request that last added partitions."""
 
     @property
     def partitions(self) -> int:
@@ -324,9 +329,15 @@ class ClusterMetadata:
 
     def _grow(self, command: AddPartitions) -> Topic:
         topic = self.topic_by_id(command.topic_id)
+        if command.request_id is not None and topic.grown_by == command.request_id:
+            # The same command again: its proposer had not heard that it was committed.
+            return topic
         check_growth(topic, command.partitions)
         added = self._new_replicas(command.placement[: command.partitions - topic.partitions])
-        return self._store(msgspec.structs.replace(topic, replicas=(*topic.replicas, *added)))
+        replicas = (*topic.replicas, *added)
+        return self._store(
+            msgspec.structs.replace(topic, replicas=replicas, grown_by=command.request_id)
+        )
 
     def _new_replicas(self, placement: list[tuple[tuple[int, int], ...]]) -> tuple[Replicas, ...]:
         first = self._next_group
@@ -447,6 +458,15 @@ def _settled(replicas: Replicas, members: tuple[tuple[int, int], ...]) -> Replic
 def encode_command(command: Command) -> bytes:
     """Return the state entry of a command."""
     return _encode(command)
+
+
+def decode_command(payload: bytes) -> Command:
+    """Return the command of a state entry, or raise `InvalidRequest`."""
+    try:
+        command: Command = _decode_command(payload)
+    except msgspec.MsgspecError as error:
+        raise InvalidRequest(f"the command cannot be read by this node: {error}") from error
+    return command
 
 
 def check_new_topic(

@@ -9,25 +9,53 @@ is damaged itself hands over first.
 import logging
 from collections.abc import Awaitable, Callable
 
+import msgspec
+
+from penstock.cluster.leadership import hand_over
+from penstock.cluster.links import Links, RequestKind
 from penstock.cluster.replicated_log import ReplicatedLog
+from penstock.cluster.workplace import Workplace
 from penstock.errors import Unavailable
-from penstock.log import Damage, EntryKind, Segment, StateEntry
+from penstock.ids import NodeId
+from penstock.log import INDEX_SUFFIX, Damage, EntryKind, Segment, StateEntry
 from penstock.record import checksum_matches, read_header
 
 logger = logging.getLogger(__name__)
 
+_REQUEST_TIMEOUT_S = 5.0
+
 Ask = Callable[[int], Awaitable[bytes]]
 
 
-def hand_over_if_leading(log: ReplicatedLog) -> bool:
-    """Let a replica in step lead instead of this damaged one; True when that was begun."""
-    if not log.is_serving:
-        return False
-    in_step = [follower for follower in log.followers() if follower.is_active and follower.is_voter]
-    if in_step:
-        best = max(in_step, key=lambda follower: follower.match)
-        log.transfer_leader(best.node)
-    return bool(in_step)
+class Mender:
+    """Mends what this node holds with what others do."""
+
+    def __init__(self, node: NodeId, links: Links, workplace: Workplace) -> None:
+        self._node = node
+        self._links = links
+        self._workplace = workplace
+
+    async def mend(self, log: ReplicatedLog, segment: Segment, damage: Damage) -> bool:
+        """Replace damaged bytes by those of the group's leader; False when that is not possible."""
+        if damage.path.endswith(INDEX_SUFFIX):
+            return False
+        leader = log.leader
+        if hand_over(log) or leader is None or leader == self._node:
+            return False
+
+        async def ask(index: int) -> bytes:
+            body = msgspec.msgpack.encode((log.identity.group, index))
+            return await self._links.request(
+                leader, RequestKind.ENTRY, body, timeout_s=_REQUEST_TIMEOUT_S
+            )
+
+        try:
+            data = await mended_bytes(segment, damage, ask)
+        except Unavailable as error:
+            logger.warning("damage not mended", extra={"log": log.name, "reason": str(error)})
+            return False
+        await self._workplace.in_thread(lambda: write_mended(segment, damage, data))
+        return True
 
 
 async def mended_bytes(segment: Segment, damage: Damage, ask: Ask) -> bytes:

@@ -11,7 +11,6 @@ import uuid
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from penstock.cluster.directories import Directories
 from penstock.cluster.identity import Identity
@@ -166,11 +165,11 @@ class ReplicaSet:
 
     async def empty_deleted(self) -> None:
         """Remove the files of deleted topics."""
-        await self._in_thread(self._directories.empty_deleted)
+        await self._workplace.in_thread(self._directories.empty_deleted)
 
     async def report_unknown(self) -> None:
         """Name directories that no topic explains."""
-        await self._in_thread(lambda: self._directories.report_unknown(self._is_current))
+        await self._workplace.in_thread(lambda: self._directories.report_unknown(self._is_current))
 
     def _is_mine(self, replicas: Replicas) -> bool:
         """True for replicas that this node keeps, also while it is on its way out."""
@@ -196,7 +195,9 @@ class ReplicaSet:
                 self.by_group.pop(group, None)
                 await self._close_log(partition.log)
                 if place.topic in self._metadata.topics:
-                    await self._in_thread(partial(self._directories.discard_partition, place))
+                    await self._workplace.in_thread(
+                        partial(self._directories.discard_partition, place)
+                    )
         for place, group in list(self._failed_groups.items()):
             if wanted.get(place) != group:
                 del self.failures[place]
@@ -210,9 +211,11 @@ class ReplicaSet:
                 del self._shards[number]
                 self.by_group.pop(log.identity.group, None)
                 await self._close_log(log)
-                await self._in_thread(partial(self._directories.discard_shard, number))
-        await self._in_thread(lambda: self._directories.discard_deleted(self._metadata.was_deleted))
-        await self._in_thread(self._directories.empty_deleted)
+                await self._workplace.in_thread(partial(self._directories.discard_shard, number))
+        await self._workplace.in_thread(
+            lambda: self._directories.discard_deleted(self._metadata.was_deleted)
+        )
+        await self._workplace.in_thread(self._directories.empty_deleted)
 
     def _is_current(self, topic_id: uuid.UUID) -> bool:
         return any(topic.topic_id == topic_id for topic in self._metadata.topics.values())
@@ -229,7 +232,7 @@ class ReplicaSet:
                     self._install(place, shard, _cannot_open(place, error))
         for topic in topics:
             self._settings[topic.name] = resolve_settings(topic.settings, self._options)
-            opened = await self._in_thread(partial(self._open_partitions, topic))
+            opened = await self._workplace.in_thread(partial(self._open_partitions, topic))
             for place, found in opened:
                 self._install(place, topic.replicas[place.partition], found)
             self._follow_settings(topic)
@@ -249,7 +252,7 @@ class ReplicaSet:
             self._found_replica(directory, shard, machine)
             return self._open_log(f"groups-{number}", shard.group, directory, machine)
 
-        log = await self._in_thread(open_log)
+        log = await self._workplace.in_thread(open_log)
         self.by_group[shard.group] = self._shards[number] = log
         self.on_opened(log, number)
         self._begin(log, shard)
@@ -370,9 +373,6 @@ class ReplicaSet:
         metadata_log = self.by_group.get(METADATA_GROUP)
         if metadata_log is not None:
             await self._close_log(metadata_log)
-
-    async def _in_thread(self, work: Callable[[], Any]) -> Any:
-        return await self._workplace.loop.run_in_executor(self._workplace.executor, work)
 
 
 def _cannot_open(place: TopicPartition, error: OSError | PenstockError) -> PenstockError:

@@ -8,7 +8,6 @@ import asyncio
 import logging
 from collections.abc import Callable
 from functools import partial
-from typing import Any
 
 import msgspec
 
@@ -57,7 +56,7 @@ class SnapshotExchange:
         """Return a part of a file of a snapshot."""
         self._hold(log)
         try:
-            chunk: bytes = await self._in_thread(
+            chunk: bytes = await self._workplace.in_thread(
                 lambda: read_chunk(self._workplace.disk, log.log.directory, request)
             )
         except OSError as error:
@@ -90,7 +89,7 @@ class SnapshotExchange:
         )
         manifest = msgspec.msgpack.decode(answer, type=Manifest)
         copy = IncomingCopy(self._workplace.disk, log.log.directory)
-        await self._in_thread(copy.begin)
+        await self._workplace.in_thread(copy.begin)
         for file in manifest.files:
             await self._copy_file(log, offer, file, copy)
         names = [file.name for file in manifest.files]
@@ -108,7 +107,7 @@ class SnapshotExchange:
                 log.identity.group, offer.snapshot.index, file.name, position, size_bytes
             )
             chunk = await self._fetch_chunk(offer.sender, request)
-            await self._in_thread(partial(copy.write, file.name, position, chunk))
+            await self._workplace.in_thread(partial(copy.write, file.name, position, chunk))
             position += len(chunk)
             if not chunk:
                 return
@@ -122,6 +121,3 @@ class SnapshotExchange:
         if len(chunk) != request.size_bytes:
             raise Unavailable(f"{request.name} ended {request.size_bytes - len(chunk)} bytes early")
         return chunk
-
-    async def _in_thread(self, work: Callable[[], Any]) -> Any:
-        return await self._workplace.loop.run_in_executor(self._workplace.executor, work)

@@ -4,9 +4,12 @@ import asyncio
 from collections.abc import Callable
 from concurrent.futures import Executor
 from dataclasses import dataclass
+from typing import TypeVar
 
 from penstock.clock import Clock
 from penstock.log import Disk
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,3 +21,7 @@ class Workplace:
     disk: Disk
     clock: Clock
     randrange: Callable[[int], int]
+
+    async def in_thread(self, work: Callable[[], T]) -> T:
+        """Do what waits for the disk in a thread."""
+        return await self.loop.run_in_executor(self.executor, work)

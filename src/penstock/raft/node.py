@@ -234,6 +234,11 @@ class RaftNode(ElectionRules):
             raise NotLeader(f"node {self.leader} leads, not {self._node}")
         self._start_transfer(to)
 
+    @property
+    def transferee(self) -> NodeId | None:
+        """Whom the leader is handing over to; None when it is not, or has given up."""
+        return self._transferee
+
     def read_index(self, context: int) -> None:
         """Ask for a current read; `context` comes back in `Effects.reads` or `.reads_refused`.
 

@@ -17,6 +17,7 @@ def node(node_id: int, **changes: object) -> ClusterNode:
     about = ClusterNode(
         node_id=node_id,
         reachable=True,
+        answered=True,
         draining=False,
         leads=1,
         replicas=2,
@@ -129,7 +130,7 @@ def test_status_shows_nodes_and_says_that_all_is_well(fake: FakeCluster) -> None
 
 
 def test_status_names_what_needs_attention(fake: FakeCluster) -> None:
-    fake.nodes_seen = [(node(1), node(2, reachable=False))]
+    fake.nodes_seen = [(node(1), node(2, reachable=False, answered=False))]
     fake.attention = {"without_leader": ("orders-1",), "hot": ("orders-2", "orders-3")}
 
     lines = run("status").stdout.splitlines()

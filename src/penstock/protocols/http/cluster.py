@@ -270,6 +270,7 @@ def _node(status: NodeStatus) -> ClusterNode:
     return ClusterNode(
         node_id=node.node_id,
         reachable=status.is_reachable,
+        answered=status.has_answered,
         draining=status.is_draining,
         leads=status.leads,
         replicas=status.replicas,

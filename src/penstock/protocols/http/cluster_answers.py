@@ -12,6 +12,13 @@ class ClusterNode(Struct, frozen=True, kw_only=True):
 
     node_id: int
     reachable: Annotated[bool, Meta(description="Whether the asked node has a link to it.")]
+    answered: Annotated[
+        bool,
+        Meta(
+            description="Whether it told in time what it leads. What a node leads that did not is"
+            " shown without a leader."
+        ),
+    ]
     draining: Annotated[bool, Meta(description="Whether it is given nothing new.")]
     leads: Annotated[int, Meta(description="Partitions that it leads.")]
     replicas: Annotated[int, Meta(description="Partitions that it is to replicate.")]

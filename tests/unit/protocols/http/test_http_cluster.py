@@ -61,7 +61,7 @@ class FakeOperations:
             cluster_id="c",
             asked_node=1,
             metadata_leader=-1,
-            nodes=[NodeStatus(node, True, False, 2, 3, 11)],
+            nodes=[NodeStatus(node, True, True, False, 2, 3, 11)],
             topics=1,
             partitions=6,
             without_leader=["orders-1"],
@@ -138,6 +138,7 @@ def test_the_cluster_is_shown_at_a_glance() -> None:
         {
             "node_id": 1,
             "reachable": True,
+            "answered": True,
             "draining": False,
             "leads": 2,
             "replicas": 3,

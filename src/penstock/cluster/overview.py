@@ -1,0 +1,73 @@
+"""What all nodes together know about the partitions of the cluster.
+
+Each leader knows its own partitions, so all nodes are asked at the same time. One that does not
+answer soon is named as silent, and what it leads is shown without a leader.
+"""
+
+import asyncio
+from dataclasses import dataclass
+
+import msgspec
+
+from penstock.cluster.links import Links, RequestKind
+from penstock.cluster.metadata import ClusterMetadata
+from penstock.cluster.replica_set import ReplicaSet
+from penstock.cluster.status import PartitionStatus, leaderless, partition_status
+from penstock.cluster.workplace import Workplace
+from penstock.errors import Unavailable
+from penstock.ids import NodeId
+
+_ANSWER_TIMEOUT_S = 1.5
+
+
+@dataclass(frozen=True, slots=True)
+class Survey:
+    """All partitions, and the nodes that did not tell theirs."""
+
+    partitions: list[PartitionStatus]
+    silent: frozenset[int]
+
+
+class Overview:
+    """Asks this node and the others."""
+
+    def __init__(
+        self, metadata: ClusterMetadata, replicas: ReplicaSet, links: Links, workplace: Workplace
+    ) -> None:
+        self._metadata = metadata
+        self._replicas = replicas
+        self._links = links
+        self._workplace = workplace
+
+    def led_here(self) -> list[PartitionStatus]:
+        """Return what this node knows about the partitions that it leads."""
+        now_s = self._workplace.clock.steady_s()
+        return [
+            partition_status(partition, self._replicas.replicas_of(place), now_s)
+            for place, partition in self._replicas.opened()
+            if partition.log.is_serving and place.topic in self._metadata.topics
+        ]
+
+    async def survey(self) -> Survey:
+        """Ask every node for the partitions that it leads."""
+        others = sorted(self._metadata.nodes.keys() - {self._replicas.identity.member.node})
+        answers = await asyncio.gather(*(self._ask(NodeId(node)) for node in others))
+        told = dict(zip(others, answers, strict=True))
+        found = {(each.topic, each.partition): each for each in self.led_here()}
+        for partitions in told.values():
+            found |= {(each.topic, each.partition): each for each in partitions or ()}
+        for topic in self._metadata.topics.values():
+            for number, replicas in enumerate(topic.replicas):
+                if (topic.name, number) not in found:
+                    found[topic.name, number] = leaderless(topic.name, number, replicas)
+        silent = frozenset(node for node, partitions in told.items() if partitions is None)
+        return Survey([found[key] for key in sorted(found)], silent)
+
+    async def _ask(self, node: NodeId) -> list[PartitionStatus] | None:
+        try:
+            answer = await self._links.request(
+                node, RequestKind.STATUS, b"", timeout_s=_ANSWER_TIMEOUT_S
+            )
+        except Unavailable:
+            return None
+        return msgspec.msgpack.decode(answer, type=list[PartitionStatus])
