@@ -27,8 +27,9 @@ simulate: $(VENV)/.installed-dev
 # Real processes: for how long (SECONDS=3600), how many nodes (NODES=5), which faults (SEED=7).
 NODES ?= 3
 chaos: SECONDS = 120
+chaos: LOAD = steady
 chaos: $(VENV)/.installed-dev
-	$(BIN)/python -m tests.chaos --seconds $(SECONDS) --nodes $(NODES) $(if $(SEED),--seed $(SEED))
+	$(BIN)/python -m tests.chaos --seconds $(SECONDS) --nodes $(NODES) --load $(LOAD) $(if $(SEED),--seed $(SEED))
 
 # Three nodes, a steady stream, and the death of a leader, on screen.
 demo-failover: $(VENV)/.installed

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from tests.chaos.history import History, Place
+from tests.chaos.upheavals import Upheavals
 from tests.cluster_views import view_from
 from tests.links import LinkedCluster
 
@@ -40,10 +41,14 @@ Undo = Callable[[], None]
 class Faults:
     """Breaks a cluster, one fault after the other; several may last at the same time."""
 
-    def __init__(self, cluster: LinkedCluster, history: History, seed: int) -> None:
+    def __init__(
+        self, cluster: LinkedCluster, places: list[Place], history: History, seed: int
+    ) -> None:
         self._cluster = cluster
         self._history = history
         self._random = random.Random(seed)
+        # Has a chance of its own: how often it looks must not change which faults come.
+        self._upheavals = Upheavals(cluster, places, history, random.Random(seed))
         self._busy: set[int] = set()
         self._undo: list[tuple[float, int, Undo]] = []
         self._numbers = itertools.count()
@@ -52,6 +57,9 @@ class Faults:
             "kill": (6, self._kill),
             "kill all": (1, self._kill_all),
             "restart": (2, self._restart),
+            "rolling restart": (1, self._restart_all_in_turn),
+            "wipe": (2, self._wipe),
+            "move": (4, self._move),
             "suspend": (5, self._suspend),
             "stutter": (2, self._stutter),
             "isolate": (5, self._isolate),
@@ -93,6 +101,10 @@ class Faults:
                 heapq.heappop(self._undo)[2]()
             else:
                 time.sleep(min(next_s, until_s) - now_s)
+
+    def settle(self) -> None:
+        """Wait until nothing that was begun goes on by itself."""
+        self._upheavals.settle()
 
     def undo_all(self) -> None:
         """Repair everything and wait until all nodes serve."""
@@ -154,6 +166,27 @@ class Faults:
         if self._cluster[node].stop() != 0:
             self._history.violate(f"node {node} did not stop well")
         return lambda: self._start(node)
+
+    def _restart_all_in_turn(self) -> Undo | None:
+        if self._busy or self._undo:
+            return None
+        for node in self._cluster.nodes:
+            self._hit("rolling restart", node)
+        self._upheavals.rolling_restart()
+        return _nothing
+
+    def _wipe(self) -> Undo | None:
+        if self._busy or not self._upheavals.may_wipe():
+            return None
+        node = self._pick()
+        assert node is not None, "all nodes are well"
+        self._hit("wipe", node)
+        self._upheavals.wipe(node)
+        return lambda: self._start(node)
+
+    def _move(self) -> Undo | None:
+        place = self._upheavals.move()
+        return None if place is None else lambda: self._upheavals.end_move(place)
 
     def _start(self, node: int) -> None:
         self._busy.discard(node)
@@ -268,3 +301,7 @@ class Faults:
             after()
 
         return undo
+
+
+def _nothing() -> None:
+    """Undo what has undone itself."""

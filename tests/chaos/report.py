@@ -17,6 +17,7 @@ class Plan:
     seconds: float
     nodes: int
     seed: int
+    load: str = "steady"
 
 
 @dataclass(frozen=True)
@@ -40,6 +41,7 @@ class Report:
             "seconds": self.plan.seconds,
             "nodes": self.plan.nodes,
             "seed": self.plan.seed,
+            "load": self.plan.load,
             "faults": dict(sorted(self.faults.items())),
             "acknowledged": dict(self.findings.acknowledged),
             "duplicates": dict(self.findings.duplicates),
@@ -54,7 +56,8 @@ class Report:
         """Return the report for people."""
         shown = self.as_json()
         lines = [
-            f"{self.plan.nodes} nodes, {self.plan.seconds:.0f} s, seed {self.plan.seed}",
+            f"{self.plan.nodes} nodes, {self.plan.seconds:.0f} s, {self.plan.load} load",
+            f"seed {self.plan.seed}",
             f"faults: {sum(self.faults.values())} ({_pairs(shown['faults'])})",
             f"acknowledged: {self.findings.acknowledged.total()} ({_pairs(shown['acknowledged'])})",
             f"duplicates: {_pairs(shown['duplicates'])}",

@@ -21,7 +21,7 @@ from tests.chaos.readers import (
     new_consumer,
 )
 from tests.chaos.report import Plan, Report, sentences
-from tests.chaos.writers import IDEMPOTENT, PLAIN_ALL, PLAIN_ONE, Writer
+from tests.chaos.writers import LOADS, Assignment, Writer
 from tests.cluster_views import new_replicated_topic, stored_bytes, up_to_offset
 from tests.links import LinkedCluster
 
@@ -43,8 +43,9 @@ def run_chaos(directory: Path, plan: Plan) -> Report:
         ]
         for topic, partitions in _TOPICS.items():
             new_replicated_topic(cluster, topic, partitions)
-        faults = Faults(cluster, history, plan.seed)
+        faults = Faults(cluster, places, history, plan.seed)
         _load_and_break(cluster, places, history, faults, plan)
+        faults.settle()
         final = {place: _read_all(cluster, place) for place in places}
         findings = check(history, final)
         _compare_replicas(cluster, final, findings)
@@ -56,10 +57,10 @@ def run_chaos(directory: Path, plan: Plan) -> Report:
 def _load_and_break(
     cluster: LinkedCluster, places: list[Place], history: History, faults: Faults, plan: Plan
 ) -> None:
-    kinds = (IDEMPOTENT, IDEMPOTENT, PLAIN_ALL, PLAIN_ONE)
+    load = LOADS[plan.load]
     writers = [
-        Writer(number, kind, cluster.bootstrap, places, history)
-        for number, kind in enumerate(kinds)
+        Writer(cluster.bootstrap, Assignment(number, load, places, history))
+        for number in range(len(load.kinds))
     ]
     readers = _readers(cluster.bootstrap, places, history, plan.seed)
     for client in (*writers, *readers):

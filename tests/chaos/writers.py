@@ -3,14 +3,13 @@
 import threading
 import time
 import traceback
+from dataclasses import dataclass
 from functools import partial
 
 from confluent_kafka import KafkaError, Message, Producer
 
 from tests.chaos.history import OFFSET_UNKNOWN, History, Place, WriterKind, Writing, encode_value
 
-_INTERVAL_S = 0.1
-_VALUE_BYTES = 120
 # A writer waits instead of queueing more than this much.
 _UNACKNOWLEDGED_MAX = 2_000
 # The client library repeats a write for as long as the whole run may take.
@@ -45,16 +44,50 @@ PLAIN_ONE = WriterKind(
 )
 
 
+@dataclass(frozen=True)
+class Load:
+    """How much is written: each writer sends one record to every partition, round after round."""
+
+    name: str
+    interval_s: float
+    value_bytes: int
+    kinds: tuple[WriterKind, ...]
+
+
+_KINDS = (IDEMPOTENT, IDEMPOTENT, PLAIN_ALL, PLAIN_ONE)
+LOADS = {
+    load.name: load
+    for load in (
+        Load("steady", interval_s=0.1, value_bytes=120, kinds=_KINDS),
+        Load("heavy", interval_s=0.01, value_bytes=1_200, kinds=_KINDS * 2),
+    )
+}
+
+
+@dataclass(frozen=True)
+class Assignment:
+    """Who writes where, how much, and who takes note of it."""
+
+    number: int
+    load: Load
+    places: list[Place]
+    history: History
+
+    @property
+    def kind(self) -> WriterKind:
+        """How the writer asks for acknowledgement."""
+        return self.load.kinds[self.number]
+
+
 class Writer:
     """A producer with a thread of its own that writes to every partition in turn."""
 
-    def __init__(
-        self, number: int, kind: WriterKind, bootstrap: str, places: list[Place], history: History
-    ) -> None:
-        self._number = number
-        self._kind = kind
-        self._places = places
-        self._history = history
+    def __init__(self, bootstrap: str, assignment: Assignment) -> None:
+        self._number = number = assignment.number
+        self._kind = kind = assignment.kind
+        self._load = assignment.load
+        self._places = assignment.places
+        self._history = assignment.history
         self._producer = Producer(
             {
                 "bootstrap.servers": bootstrap,
@@ -66,7 +99,7 @@ class Writer:
         self._unacknowledged = 0
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name=f"writer {number}", daemon=True)
-        history.kinds[number] = kind
+        self._history.kinds[number] = kind
 
     def start(self) -> None:
         """Begin to write."""
@@ -96,7 +129,7 @@ class Writer:
                 for place in self._places:
                     self._write(place, number)
                 number += 1
-            next_s = max(next_s + _INTERVAL_S, time.monotonic())
+            next_s = max(next_s + self._load.interval_s, time.monotonic())
             while (left_s := next_s - time.monotonic()) > 0:
                 self._producer.poll(left_s)
 
@@ -105,7 +138,7 @@ class Writer:
         self._unacknowledged += 1
         self._producer.produce(
             place.topic,
-            encode_value(self._number, number, _VALUE_BYTES),
+            encode_value(self._number, number, self._load.value_bytes),
             partition=place.partition,
             on_delivery=partial(self._delivered, writing),
         )

@@ -130,12 +130,13 @@ def test_status_shows_nodes_and_says_that_all_is_well(fake: FakeCluster) -> None
 
 
 def test_status_names_what_needs_attention(fake: FakeCluster) -> None:
-    fake.nodes_seen = [(node(1), node(2, reachable=False, answered=False))]
+    fake.nodes_seen = [(node(1), node(2, reachable=False, answered=False), node(3, answered=False))]
     fake.attention = {"without_leader": ("orders-1",), "hot": ("orders-2", "orders-3")}
 
     lines = run("status").stdout.splitlines()
 
     assert "Nodes out of reach: 2" in lines
+    assert "Nodes that did not answer, so what they lead is unknown: 3" in lines
     assert "Without a leader: orders-1" in lines
     assert "Hot, over three times the mean traffic: orders-2, orders-3" in lines
 

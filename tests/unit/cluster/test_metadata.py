@@ -7,6 +7,7 @@ import pytest
 
 from penstock.cluster import ClusterMetadata
 from penstock.cluster.metadata import (
+    AddPartitions,
     ChangeReplicas,
     Command,
     CreateTopic,
@@ -15,7 +16,7 @@ from penstock.cluster.metadata import (
     SettleReplicas,
     encode_command,
 )
-from penstock.errors import TopicExists, TopicNotFound
+from penstock.errors import InvalidPartitionCount, TopicExists, TopicNotFound
 from penstock.ids import EntryIndex
 from penstock.log import StateEntry
 
@@ -81,3 +82,15 @@ def test_a_snapshot_holds_everything_and_groups_are_never_numbered_twice() -> No
     assert again.was_deleted(topic_id)
     applied(again, CreateTopic("orders", uuid.uuid4(), [(ONE,)], {}))
     assert replicas_of(again).group == group + 1
+
+
+def test_a_request_to_grow_that_is_sent_again_adds_nothing_and_gets_the_same_answer() -> None:
+    metadata, topic_id = with_topic(ONE)
+    command = AddPartitions(topic_id, 3, [(ONE,), (TWO,)], uuid.uuid4())
+
+    grown = applied(metadata, command)
+
+    assert applied(metadata, command) == grown == metadata.topic("orders")
+    assert grown.partitions == 3
+    with pytest.raises(InvalidPartitionCount, match="3 was asked for"):
+        applied(metadata, AddPartitions(topic_id, 3, [(ONE,), (TWO,)], uuid.uuid4()))

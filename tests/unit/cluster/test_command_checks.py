@@ -1,0 +1,89 @@
+"""What the leader of the metadata refuses before it becomes an entry."""
+
+import uuid
+
+import msgspec
+import pytest
+
+from penstock.cluster import ClusterMetadata, Node
+from penstock.cluster.command_checks import check_command
+from penstock.cluster.metadata import (
+    AddPartitions,
+    AllocateProducerIds,
+    ChangeReplicas,
+    Command,
+    CreateTopic,
+    DrainNode,
+    RegisterNode,
+    decode_command,
+    encode_command,
+)
+from penstock.errors import InvalidRequest, PenstockError
+from penstock.log import StateEntry
+
+ONE, TWO, STRANGER = (1, 10), (2, 20), (9, 90)
+TOPIC = uuid.uuid4()
+FIRST_GROUP = 10_000
+
+
+def node(node_id: int, port: int = 9092) -> Node:
+    return Node(node_id, 10 * node_id, "host", 9191, "host", port, 8080)
+
+
+@pytest.fixture
+def metadata() -> ClusterMetadata:
+    """Two nodes, and a topic with one partition."""
+    metadata = ClusterMetadata()
+    for command in (
+        RegisterNode(node(1)),
+        RegisterNode(node(2)),
+        CreateTopic("orders", TOPIC, [(ONE, TWO)], {}),
+    ):
+        metadata.apply_state(StateEntry(1, 1, 0, encode_command(command)))
+    return metadata
+
+
+@pytest.mark.parametrize(
+    ("command", "named"),
+    [
+        (ChangeReplicas(FIRST_GROUP, ()), r"replicas \[\]"),
+        (ChangeReplicas(FIRST_GROUP, (ONE, ONE)), r"replicas \[1, 1\]"),
+        (ChangeReplicas(FIRST_GROUP, (ONE, STRANGER)), "9"),
+        (ChangeReplicas(77, (ONE,)), "77"),
+        (CreateTopic("more", uuid.uuid4(), [()], {}), r"replicas \[\]"),
+        (AddPartitions(TOPIC, 4, [(ONE,)]), "2 partitions"),
+        (AddPartitions(uuid.UUID(int=5), 4, [(ONE,)]), "0005"),
+        (RegisterNode(node(-3)), "-3"),
+        (RegisterNode(node(3, port=70_000)), "70000"),
+        (AllocateProducerIds(0), "0 producer ids"),
+    ],
+)
+def test_a_command_that_no_node_could_carry_out_is_refused(
+    metadata: ClusterMetadata, command: Command, named: str
+) -> None:
+    with pytest.raises(PenstockError, match=named):
+        check_command(command, metadata)
+
+
+def test_sound_commands_pass(metadata: ClusterMetadata) -> None:
+    for command in (
+        ChangeReplicas(FIRST_GROUP, (TWO,)),
+        AddPartitions(TOPIC, 3, [(ONE,), (TWO,)]),
+        DrainNode(2, True),
+        AllocateProducerIds(1_000),
+    ):
+        check_command(command, metadata)
+
+
+@pytest.mark.parametrize(
+    "payload",
+    [
+        b"",
+        b"\xff\x00nonsense",
+        msgspec.msgpack.encode({"type": "forget_everything"}),
+        msgspec.msgpack.encode({"type": "remove_node", "node_id": "all"}),
+    ],
+)
+def test_bytes_that_are_no_known_command_are_refused(payload: bytes) -> None:
+    with pytest.raises(InvalidRequest, match="cannot be read by this node"):
+        decode_command(payload)
