@@ -6,6 +6,7 @@ Everything that the clients were told is recorded, and in the end a checker comp
 the cluster holds: nothing acknowledged is lost, reordered or doubled, no offset shows two values,
 nothing goes back, all replicas are equal.
 
-`make chaos SECONDS=3600 NODES=5 SEED=7` runs it; `LOAD=heavy` writes more. The seed fixes which faults come in which order;
-what they meet differs from run to run, because processes and disks have their own time.
+`make chaos SECONDS=3600 NODES=5 SEED=7` runs it; `LOAD=heavy` writes more. The seed fixes which
+faults come in which order; what they meet differs from run to run, because processes and disks have
+their own time.
 """

@@ -217,8 +217,7 @@ class Cluster:
         if self._options.leader_balance_interval_ms:
             interval_s = self._options.leader_balance_interval_ms / 1000
             self._spawn(self.leadership.balance_rounds(interval_s))
-        if len(log.raft.membership.voters) == 1:
-            log.campaign()
+        self.replicas.begin_metadata(log)
         await self._notify()
 
     def _tell(self) -> None:

@@ -45,12 +45,17 @@ class LeaderBalance:
     def due(self, led: Iterable[LedGroup], now_s: float) -> list[LedGroup]:
         """Return the groups to hand over in this round."""
         due = []
+        seen = set()
         for each in led:
+            seen.add(each.group)
             patience = self._patience.setdefault(each.group, _Patience())
             patience.rounds_in_step = patience.rounds_in_step + 1 if each.is_ready else 0
             if patience.rounds_in_step >= _ROUNDS_IN_STEP and now_s >= patience.not_before_s:
                 self._give(patience, now_s)
                 due.append(each)
+        for group in self._patience.keys() - seen:
+            # Rounds in step count when they follow each other.
+            self._patience[group].rounds_in_step = 0
         return due
 
     def _give(self, patience: _Patience, now_s: float) -> None:

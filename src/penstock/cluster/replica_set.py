@@ -266,13 +266,21 @@ class ReplicaSet:
             ]
             ReplicatedLog.found(self._workplace, directory, Membership.of(founders), machine)
 
+    def begin_metadata(self, log: ReplicatedLog) -> None:
+        """Let the metadata have a leader at once where nobody can have led it before."""
+        voters = log.raft.membership.voters
+        self._stand(log, is_intended=min(voters, default=None) == log.identity.member)
+
     def _begin(self, log: ReplicatedLog, replicas: Replicas) -> None:
+        self._stand(log, is_intended=replicas.founders[:1] == (tuple(log.identity.member),))
+
+    def _stand(self, log: ReplicatedLog, *, is_intended: bool) -> None:
         """Elect the intended leader of a new group at once; others wait for their timeout."""
         is_alone = log.raft.membership.voters == (log.identity.member,)
         is_new = log.raft.last_index == 0
         if is_alone:
             log.campaign()
-        elif is_new and replicas.founders[:1] == (tuple(log.identity.member),):
+        elif is_new and is_intended:
             self._campaign(log, self._options.election_ticks)
 
     def _campaign(self, log: ReplicatedLog, times: int) -> None:

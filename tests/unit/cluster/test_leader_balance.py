@@ -31,9 +31,19 @@ def test_a_group_that_comes_back_again_and_again_stays_longer_each_time() -> Non
     assert times == [1, 3, 7, 15, 31]
 
 
+def test_rounds_before_another_node_led_do_not_count() -> None:
+    balance = LeaderBalance(INTERVAL_S)
+    handed_over(balance, [READY])
+
+    balance.due([], INTERVAL_S)
+
+    assert handed_over(balance, [READY, READY], first=2) == [3]
+
+
 def test_old_failures_are_forgotten_in_the_end() -> None:
     balance = LeaderBalance(INTERVAL_S)
     handed_over(balance, [READY] * 40)
+    balance.due([], 999 * INTERVAL_S)
 
     assert handed_over(balance, [READY] * 4, first=1_000) == [1_001, 1_003]
 
