@@ -77,4 +77,8 @@ def test_one_module_reads_the_time_and_one_the_environment() -> None:
                     found["environment"].add(shown(path))
 
     assert found["time"] == {shown(PACKAGE / "clock.py")}
-    assert found["environment"] == {shown(PACKAGE / "cli" / "serve.py")}
+    # Options are read by the first; by the second, Spark is told which Python to start.
+    assert found["environment"] == {
+        shown(PACKAGE / "cli" / "serve.py"),
+        shown(PACKAGE / "spark" / "session.py"),
+    }

@@ -30,6 +30,10 @@ PUBLIC_NAMES = {
         UnsupportedAssignor UnsupportedBatchFormat UnsupportedCompression UnsupportedForTopic
         UnsupportedVersion
     """,
+    "penstock.spark": """
+        COLUMNS COLUMNS_WITH_HEADERS OPTIONS FetchSettings Option PenstockSource RecordRange
+        arrow_schema open_session read_range split_ranges
+    """,
     "penstock.testing": """
         DriftingClock MachineStopped Schedule SimClock SimDisk SimExecutor SimLoop SimMachine
         SimNetwork

@@ -1,0 +1,30 @@
+"""Spark jobs speak to a cluster through this room.
+
+It keeps the data source `format("penstock")`, batch and streaming, with the options and the schema
+of Spark's Kafka source, and below it what other jobs build on: ranges of offsets that are planned
+on the driver, and `read_range`, which fetches one range from the partition's leader and yields
+Arrow record batches. Everything that passes, such as a broker that is down, is retried here,
+because one exception ends a query. Each record of a range comes once and in order; where a stream
+goes on after a restart is Spark's to keep, in its checkpoint. Server rooms are never imported.
+"""
+
+from penstock.spark.columns import COLUMNS, COLUMNS_WITH_HEADERS, arrow_schema
+from penstock.spark.fetching import FetchSettings, RecordRange, read_range
+from penstock.spark.options import OPTIONS, Option
+from penstock.spark.planning import split_ranges
+from penstock.spark.session import open_session
+from penstock.spark.source import PenstockSource
+
+__all__ = [
+    "COLUMNS",
+    "COLUMNS_WITH_HEADERS",
+    "OPTIONS",
+    "FetchSettings",
+    "Option",
+    "PenstockSource",
+    "RecordRange",
+    "arrow_schema",
+    "open_session",
+    "read_range",
+    "split_ranges",
+]

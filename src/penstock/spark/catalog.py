@@ -1,0 +1,110 @@
+"""What the cluster holds, as the driver asks for it: partitions, offsets, times, and progress.
+
+Whatever may pass is retried for as long as the settings say, because one exception ends a query.
+The first contact is given up sooner: an address that is wrong is not put right by waiting.
+"""
+
+import logging
+import re
+from collections.abc import Callable, Iterable, Mapping
+from typing import TypeVar
+
+from penstock.client import Admin, Connection, Groups
+from penstock.errors import PenstockError, TopicNotFound
+from penstock.ids import TopicPartition
+from penstock.spark.brokers import EARLIEST, LATEST, brokers_of
+from penstock.spark.options import Selection, SourceOptions
+from penstock.spark.retries import retrying
+
+FIRST_CONTACT_WAIT_S = 10.0
+COMMIT_WAIT_S = 5.0
+
+T = TypeVar("T")
+_log = logging.getLogger("penstock.spark")
+
+
+class Catalog:
+    """Asks the cluster; connects at the first question."""
+
+    def __init__(self, options: SourceOptions) -> None:
+        self._options = options
+        self._brokers = brokers_of(options.bootstrap, options.fetch.request_wait_ms / 1000)
+        self._has_answered = False
+        self._groups: Groups | None = None
+
+    def partitions(self) -> list[TopicPartition]:
+        """Return the partitions that are wanted, in order; one that does not exist raises."""
+        selection = self._options.selection
+        held = self._ask(lambda: self._brokers.partitions(_named(selection)))
+        for place in selection.partitions:
+            if place.partition not in held[place.topic]:
+                raise TopicNotFound(
+                    f"topic {place.topic} has no partition {place.partition};"
+                    f" it has {len(held[place.topic])} partitions"
+                )
+        return _chosen(selection, held)
+
+    def remaining_partitions(self) -> list[TopicPartition]:
+        """Return those of the wanted partitions that exist now."""
+        held = self._ask(lambda: self._brokers.partitions(None))
+        return _chosen(self._options.selection, held)
+
+    def earliest(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """Return the first offset that each partition holds."""
+        return self._offsets(dict.fromkeys(partitions, EARLIEST))
+
+    def latest(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """Return the offset after the last one of each partition."""
+        return self._offsets(dict.fromkeys(partitions, LATEST))
+
+    def at(self, times_ms: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
+        """Return the first offset at or after a time in each partition; None: there is none."""
+        # Times before 1970 would be taken for requests of another kind.
+        times_ms = {place: max(time_ms, 0) for place, time_ms in times_ms.items()}
+        found = self._offsets(times_ms)
+        return {place: None if offset < 0 else offset for place, offset in found.items()}
+
+    def commit(self, group: str, offsets: Mapping[TopicPartition, int]) -> None:
+        """Commit progress for those who watch the lag; a failure is logged and no more."""
+        try:
+            if self._groups is None:
+                self._groups = Groups(Admin(Connection(self._options.bootstrap, COMMIT_WAIT_S)))
+            self._groups.commit(group, offsets)
+        except PenstockError as error:
+            _log.warning("progress of group %s was not committed: %s", group, error)
+
+    def _offsets(self, times_ms: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+        if not times_ms:
+            return {}
+        is_committed_only = self._options.fetch.is_committed_only
+        return self._ask(
+            lambda: self._brokers.offsets(times_ms, is_committed_only=is_committed_only)
+        )
+
+    def _ask(self, question: Callable[[], T]) -> T:
+        patience_s = self._options.fetch.patience_ms / 1000
+        if not self._has_answered:
+            patience_s = min(patience_s, FIRST_CONTACT_WAIT_S)
+        answer = retrying(question, self._brokers.forget_leaders, patience_s)
+        self._has_answered = True
+        return answer
+
+
+def _named(selection: Selection) -> list[str] | None:
+    if selection.pattern is not None:
+        return None
+    return sorted({*selection.topics, *(place.topic for place in selection.partitions)})
+
+
+def _chosen(selection: Selection, held: Mapping[str, list[int]]) -> list[TopicPartition]:
+    existing = [
+        TopicPartition(topic, partition)
+        for topic, partitions in sorted(held.items())
+        for partition in partitions
+    ]
+    if selection.pattern is not None:
+        pattern = re.compile(selection.pattern)
+        return [place for place in existing if pattern.fullmatch(place.topic)]
+    if selection.partitions:
+        return [place for place in existing if place in selection.partitions]
+    return [place for place in existing if place.topic in selection.topics]
