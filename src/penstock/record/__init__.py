@@ -5,6 +5,23 @@ and stamps the header of a batch without touching the records inside, which is a
 path of a message needs, and it can decode and encode the records for those who must look inside.
 """
 
+from penstock.record.attributes import (
+    DELIVER_AT,
+    EXPIRES_AT,
+    ID,
+    IDEMPOTENCY_KEY,
+    NO_ATTRIBUTES,
+    PRIORITY,
+    PRIORITY_MAX,
+    PRIORITY_NORMAL,
+    TIME_MS_MAX,
+    Attributes,
+    attributes_of,
+    batch_may_have_attributes,
+    checked_idempotency_key,
+    parse_priority,
+    parse_time_ms,
+)
 from penstock.record.batch import (
     HEADER_BYTES,
     BatchHeader,
@@ -28,19 +45,34 @@ from penstock.record.records import (
 )
 
 __all__ = [
+    "DELIVER_AT",
+    "EXPIRES_AT",
     "HEADER_BYTES",
+    "ID",
+    "IDEMPOTENCY_KEY",
+    "NO_ATTRIBUTES",
+    "PRIORITY",
+    "PRIORITY_MAX",
+    "PRIORITY_NORMAL",
+    "TIME_MS_MAX",
+    "Attributes",
     "BatchHeader",
     "Buffer",
     "Codec",
     "Record",
     "RecordBatch",
+    "attributes_of",
+    "batch_may_have_attributes",
     "batch_size",
     "batch_without_records",
+    "checked_idempotency_key",
     "checksum_matches",
     "compress",
     "decode_records",
     "decompress",
     "encode_batch",
+    "parse_priority",
+    "parse_time_ms",
     "read_header",
     "rewrite_batch",
     "split_batches",
