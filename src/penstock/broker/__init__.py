@@ -7,6 +7,7 @@ errors of `penstock.errors`; it knows no wire format.
 
 from penstock.broker.broker import Broker, Check
 from penstock.broker.fetch import Fetched, FetchRequest, check_epoch
+from penstock.broker.messages import Acks, Messages, NewMessage, Published
 from penstock.broker.operations import ClusterStatus, NodeStatus, hot_partitions
 from penstock.broker.publish import Publication
 from penstock.broker.statistics import Statistics
@@ -15,17 +16,21 @@ from penstock.cluster import Partition, PartitionStatus, SettingType, Topic
 from penstock.log import FileRange
 
 __all__ = [
+    "Acks",
     "Broker",
     "Check",
     "ClusterStatus",
     "FetchRequest",
     "Fetched",
     "FileRange",
+    "Messages",
+    "NewMessage",
     "NewTopic",
     "NodeStatus",
     "Partition",
     "PartitionStatus",
     "Publication",
+    "Published",
     "SettingType",
     "SettingValue",
     "Statistics",

@@ -12,6 +12,7 @@ from prometheus_client.process_collector import ProcessCollector
 from penstock.broker.calls import Calls
 from penstock.broker.fetch import Fetcher
 from penstock.broker.groups import Groups
+from penstock.broker.messages import Messages
 from penstock.broker.operations import Operations
 from penstock.broker.publish import Publisher
 from penstock.broker.statistics import NodeCollector, Statistics
@@ -56,6 +57,9 @@ class Broker:
         self.publisher = Publisher(self.cluster, self.space, workplace.clock, self.statistics)
         self.fetcher = Fetcher(self.cluster, self.statistics)
         self.topics = Topics(self.cluster, options)
+        self.messages = Messages(
+            self.cluster, self.calls, self.publisher, self.topics, workplace.clock
+        )
         self.operations = Operations(self.cluster, options.node_id)
         self.housekeeper = Housekeeper(self.cluster, self.space, options, workplace)
         self.registry = CollectorRegistry()

@@ -16,7 +16,6 @@ from penstock.errors import (
 )
 from penstock.ids import Offset, TopicPartition
 from penstock.record import (
-    BatchHeader,
     Codec,
     RecordBatch,
     decode_records,
@@ -97,30 +96,28 @@ class Publisher:
             raise InvalidBatch("control batches are written by the broker alone")
         if settings.log.compacts:
             _check_keys(place, batch)
-        return self._timed(place, batch, settings)
+        return self._timed(batch, settings)
 
-    def _timed(
-        self, place: TopicPartition, batch: RecordBatch, settings: TopicSettings
-    ) -> RecordBatch:
+    def _timed(self, batch: RecordBatch, settings: TopicSettings) -> RecordBatch:
         now_ms = self._clock.now_ms()
         if settings.uses_append_time:
             stamp_append_time(batch.data, now_ms)
             return RecordBatch(read_header(batch.data), batch.data)
-        _check_time(place, batch.header, settings, now_ms)
+        check_time(batch.header.max_timestamp, settings, now_ms)
+        check_time(batch.header.base_timestamp, settings, now_ms)
         return batch
 
 
-def _check_time(
-    place: TopicPartition, header: BatchHeader, settings: TopicSettings, now_ms: int
-) -> None:
-    if header.max_timestamp - now_ms > settings.timestamp_after_max_ms:
+def check_time(timestamp: int, settings: TopicSettings, now_ms: int) -> None:
+    """Raise when a record is dated further from now than its topic allows."""
+    if timestamp - now_ms > settings.timestamp_after_max_ms:
         raise InvalidTimestamp(
-            f"a record for {place} is dated {header.max_timestamp - now_ms} ms ahead, at most"
+            f"a record is dated {timestamp - now_ms} ms ahead, at most"
             f" {settings.timestamp_after_max_ms} ms are allowed"
         )
-    if now_ms - header.base_timestamp > settings.timestamp_before_max_ms:
+    if now_ms - timestamp > settings.timestamp_before_max_ms:
         raise InvalidTimestamp(
-            f"a record for {place} is dated {now_ms - header.base_timestamp} ms back, at most"
+            f"a record is dated {now_ms - timestamp} ms back, at most"
             f" {settings.timestamp_before_max_ms} ms are allowed"
         )
 

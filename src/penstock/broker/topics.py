@@ -1,6 +1,7 @@
 """Creating, changing and deleting topics."""
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 from penstock.cluster import (
@@ -16,7 +17,7 @@ from penstock.cluster import (
     choose_replicas,
 )
 from penstock.config import NodeOptions
-from penstock.errors import InvalidReplication, InvalidSetting
+from penstock.errors import InvalidReplication, InvalidSetting, TopicExists
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +58,14 @@ class Topics:
             check_topic_name(name)
             return self._cluster.metadata.topic(name)
         return topic
+
+    async def find_or_create(self, name: str) -> Topic:
+        """Return a topic; one that is missing is created where the node's options allow it."""
+        if name not in self._cluster.metadata.topics and self._options.auto_create_topics:
+            with suppress(TopicExists):
+                # Another client may be faster.
+                await self.create(NewTopic(name))
+        return self.find(name)
 
     async def create(self, new: NewTopic, *, dry_run: bool = False) -> Topic | None:
         """Create a topic; a dry run checks everything and returns None."""

@@ -36,6 +36,7 @@ from penstock.record.batch import (
     verify_checksum,
 )
 from penstock.record.compression import Codec, compress, decompress
+from penstock.record.partitioning import murmur2, partition_of_key
 from penstock.record.records import (
     Record,
     batch_without_records,
@@ -71,8 +72,10 @@ __all__ = [
     "decode_records",
     "decompress",
     "encode_batch",
+    "murmur2",
     "parse_priority",
     "parse_time_ms",
+    "partition_of_key",
     "read_header",
     "rewrite_batch",
     "split_batches",

@@ -14,10 +14,9 @@ from kio.schema.metadata.v13 import response as wire
 from kio.schema.types import BrokerId, TopicName
 from kio.static.primitive import i32
 
-from penstock.broker import NewTopic, Topic
+from penstock.broker import Topic
 from penstock.errors import (
     PenstockError,
-    TopicExists,
     TopicIdMismatch,
     TopicNotFound,
     Unavailable,
@@ -109,10 +108,7 @@ async def _create_missing(message: wire_in.MetadataRequest, context: Context) ->
     for topic in message.topics or ():
         if topic.name and topic.name not in broker.metadata.topics:
             try:
-                await broker.topics.create(NewTopic(topic.name))
-            except TopicExists:
-                # Another client was faster.
-                continue
+                await broker.topics.find_or_create(topic.name)
             except PenstockError as error:
                 # The answer says why: the topic is not there, or its name is wrong.
                 broker.statistics.count_error("kafka", type(error).__name__)

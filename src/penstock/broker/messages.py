@@ -1,0 +1,358 @@
+"""Messages one by one, for the doors whose callers do not speak in batches.
+
+Messages are put into the same record batches that Kafka's producers send, each for the partition
+that its key asks for, and published by the partition's leader, whichever node was asked. A message
+that cannot be taken fails alone.
+"""
+
+import asyncio
+import itertools
+from collections.abc import Iterator, Sequence
+from typing import Literal, NamedTuple
+
+import msgspec
+
+from penstock.broker.calls import Calls
+from penstock.broker.publish import Publisher, check_time
+from penstock.broker.topics import Topics
+from penstock.clock import Clock
+from penstock.cluster import Cluster, Topic, TopicSettings
+from penstock.errors import (
+    BatchTooLarge,
+    InvalidBatch,
+    InvalidRequest,
+    InvalidTimestamp,
+    PenstockError,
+    TopicNotFound,
+)
+from penstock.ids import TopicPartition
+from penstock.record import (
+    DELIVER_AT,
+    EXPIRES_AT,
+    HEADER_BYTES,
+    IDEMPOTENCY_KEY,
+    PRIORITY,
+    PRIORITY_MAX,
+    PRIORITY_NORMAL,
+    TIME_MS_MAX,
+    Record,
+    attributes_of,
+    batch_size,
+    decode_records,
+    encode_batch,
+    partition_of_key,
+    read_header,
+)
+
+Acks = Literal["none", "leader", "all"]
+
+# A batch is written, sent and read whole, so large publishes are cut into several.
+_BATCH_BYTES_MAX = 1024 * 1024
+_BATCH_RECORDS_MAX = 10_000
+# Above what lengths, deltas and the count of headers take in a record's own bytes.
+_RECORD_OVERHEAD_BYTES = 40
+_HEADER_OVERHEAD_BYTES = 10
+
+
+class NewMessage(msgspec.Struct, frozen=True, kw_only=True):
+    """A message to be published; `value` may be null, as a tombstone's is."""
+
+    value: bytes | None
+    key: bytes | None = None
+    headers: tuple[tuple[str, bytes | None], ...] = ()
+    partition: int | None = None
+    timestamp: int | None = None
+    priority: int = PRIORITY_NORMAL
+    deliver_at_ms: int | None = None
+    expires_at_ms: int | None = None
+    idempotency_key: str | None = None
+
+
+class Published(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a message went; a scheduled one has no offset before its time."""
+
+    id: str
+    partition: int
+    offset: int | None
+    timestamp: int
+    is_duplicate: bool = False
+    deliver_at_ms: int | None = None
+
+
+class _Publish(msgspec.Struct, frozen=True):
+    topic: str
+    partition: int
+    batch: bytearray
+    acks: Acks
+
+
+class _Placed(msgspec.Struct, frozen=True):
+    """The first offset of a batch, or None when nobody waits for it."""
+
+    offset: int | None
+    append_time_ms: int
+
+
+class _Read(msgspec.Struct, frozen=True):
+    topic: str
+    partition: int
+    offset: int
+    count_max: int
+    bytes_max: int
+
+
+class _FindOffset(msgspec.Struct, frozen=True):
+    topic: str
+    partition: int
+    time_ms: int
+
+
+class _Bounds(msgspec.Struct, frozen=True):
+    topic: str
+    partition: int
+
+
+class _Item(NamedTuple):
+    """A message on its way: its place in the request, and what its record will hold."""
+
+    number: int
+    timestamp: int
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes | None], ...]
+    size_bytes: int
+
+
+class Messages:
+    """Publishes and reads single messages of any partition, on any node."""
+
+    def __init__(
+        self, cluster: Cluster, calls: Calls, publisher: Publisher, topics: Topics, clock: Clock
+    ) -> None:
+        self._cluster = cluster
+        self._calls = calls
+        self._publisher = publisher
+        self._topics = topics
+        self._clock = clock
+        self._turn = itertools.count()
+        calls.serve("messages.publish", _Publish, self._publish_here)
+        calls.serve("messages.read", _Read, self._read_here)
+        calls.serve("messages.find_offset", _FindOffset, self._find_offset_here)
+        calls.serve("messages.bounds", _Bounds, self._bounds_here)
+
+    async def publish(
+        self, topic: str, messages: Sequence[NewMessage], *, acks: Acks = "all"
+    ) -> list[Published | PenstockError]:
+        """Publish messages; the results are in their order, an error where one failed alone.
+
+        Raises when the topic as a whole cannot be used.
+        """
+        found = await self._topics.find_or_create(topic)
+        settings = self._cluster.settings(topic)
+        results: list[Published | PenstockError | None] = [None] * len(messages)
+        by_partition: dict[int, list[_Item]] = {}
+        spare = next(self._turn) % found.partitions
+        now_ms = self._clock.now_ms()
+        for number, message in enumerate(messages):
+            try:
+                item = _checked(number, message, settings, now_ms)
+                partition = _partition_of(message, found, spare)
+            except PenstockError as error:
+                results[number] = error
+            else:
+                by_partition.setdefault(partition, []).append(item)
+        await asyncio.gather(
+            *(
+                self._publish_batch(TopicPartition(topic, partition), items, acks, results)
+                for partition, all_items in by_partition.items()
+                for items in _batches(all_items, settings.batch_bytes_max)
+            )
+        )
+        return [result for result in results if result is not None]
+
+    async def _publish_batch(
+        self,
+        place: TopicPartition,
+        items: Sequence[_Item],
+        acks: Acks,
+        results: list[Published | PenstockError | None],
+    ) -> None:
+        """Publish items as one batch and put what became of each into `results`."""
+        batch = _encoded(items)
+        request = _Publish(place.topic, place.partition, batch, acks)
+        try:
+            placed = await self._calls.ask(place, "messages.publish", request, _Placed)
+        except PenstockError as error:
+            for item in items:
+                results[item.number] = error
+            return
+        for delta, item in enumerate(items):
+            offset = None if placed.offset is None else placed.offset + delta
+            results[item.number] = Published(
+                id="" if offset is None else message_id(place.partition, offset),
+                partition=place.partition,
+                offset=offset,
+                timestamp=item.timestamp if placed.append_time_ms < 0 else placed.append_time_ms,
+            )
+
+    async def _publish_here(self, request: _Publish) -> _Placed:
+        place = TopicPartition(request.topic, request.partition)
+        publication = self._publisher.publish(
+            place, memoryview(request.batch), waits_for_commit=request.acks == "all"
+        )
+        if request.acks == "none":
+            publication.offset.add_done_callback(asyncio.Future.exception)
+            return _Placed(None, publication.append_time_ms)
+        return _Placed(await publication.offset, publication.append_time_ms)
+
+    async def read(
+        self, place: TopicPartition, *, offset: int, count_max: int, bytes_max: int
+    ) -> list[Record]:
+        """Return committed records from `offset` on; none is a normal answer.
+
+        At least one record is returned where there is one, whatever its size.
+        """
+        if count_max < 1:
+            raise InvalidRequest(f"{count_max} records were asked for, which is less than one")
+        request = _Read(place.topic, place.partition, offset, count_max, bytes_max)
+        return await self._calls.ask(place, "messages.read", request, list[Record])
+
+    async def _read_here(self, request: _Read) -> list[Record]:
+        partition = self._cluster.partition(TopicPartition(request.topic, request.partition))
+        offset = request.offset
+        while True:
+            found = partition.read(offset, bytes_max=request.bytes_max)
+            if found is None:
+                return []
+            data = found.read()
+            records = itertools.islice(_records_from(data, offset), request.count_max)
+            if result := list(records):
+                return result
+            # Compaction or the broker's own records left nothing to see in these batches.
+            offset = _end_offset(data)
+
+    async def find_offset(self, place: TopicPartition, *, time_ms: int) -> int:
+        """Return the offset of the first record at or after a time; the end when there is none."""
+        request = _FindOffset(place.topic, place.partition, time_ms)
+        return await self._calls.ask(place, "messages.find_offset", request, int)
+
+    async def _find_offset_here(self, request: _FindOffset) -> int:
+        partition = self._cluster.partition(TopicPartition(request.topic, request.partition))
+        found = partition.find_time(request.time_ms)
+        return partition.high_watermark if found is None else found.offset
+
+    async def bounds(self, place: TopicPartition) -> tuple[int, int]:
+        """Return the first offset that can be read and the one after the last."""
+        request = _Bounds(place.topic, place.partition)
+        return await self._calls.ask(place, "messages.bounds", request, tuple[int, int])
+
+    async def _bounds_here(self, request: _Bounds) -> tuple[int, int]:
+        partition = self._cluster.partition(TopicPartition(request.topic, request.partition))
+        partition.check_serving()
+        return partition.start_offset, partition.high_watermark
+
+
+def message_id(partition: int, offset: int) -> str:
+    """Return the id of a message that was published into the log at once."""
+    return f"{partition}-{offset}"
+
+
+def _checked(number: int, message: NewMessage, settings: TopicSettings, now_ms: int) -> _Item:
+    """Turn a message into a record that its topic accepts, or raise why it does not."""
+    headers = _headers_of(message)
+    timestamp = now_ms if message.timestamp is None else message.timestamp
+    if not 0 <= timestamp <= TIME_MS_MAX:
+        raise InvalidTimestamp(f"a message is dated {timestamp} ms, not 0 to {TIME_MS_MAX}")
+    if not settings.uses_append_time:
+        check_time(timestamp, settings, now_ms)
+    if message.key is None and settings.log.compacts:
+        raise InvalidBatch("a message without a key was sent, which a compacted topic needs")
+    size_bytes = len(message.key or b"") + len(message.value or b"") + _RECORD_OVERHEAD_BYTES
+    for name, value in headers:
+        size_bytes += len(name.encode()) + len(value or b"") + _HEADER_OVERHEAD_BYTES
+    if size_bytes + HEADER_BYTES > settings.batch_bytes_max:
+        raise BatchTooLarge(
+            f"a message of about {size_bytes} bytes was sent, max.message.bytes is"
+            f" {settings.batch_bytes_max}"
+        )
+    return _Item(number, timestamp, message.key, message.value, headers, size_bytes)
+
+
+def _headers_of(message: NewMessage) -> tuple[tuple[str, bytes | None], ...]:
+    """Return all headers; what the message says itself stands above a header of that name."""
+    given: dict[str, str] = {}
+    if message.priority != PRIORITY_NORMAL:
+        if not 0 <= message.priority <= PRIORITY_MAX:
+            raise InvalidRequest(f"priority is {message.priority}, not 0 to {PRIORITY_MAX}")
+        given[PRIORITY] = str(message.priority)
+    if message.deliver_at_ms is not None:
+        given[DELIVER_AT] = str(message.deliver_at_ms)
+    if message.expires_at_ms is not None:
+        given[EXPIRES_AT] = str(message.expires_at_ms)
+    if message.idempotency_key is not None:
+        given[IDEMPOTENCY_KEY] = message.idempotency_key
+    if not given and not message.headers:
+        return ()
+    kept = [(name, value) for name, value in message.headers if name not in given]
+    headers = (*kept, *((name, value.encode()) for name, value in given.items()))
+    attributes_of(headers)
+    return headers
+
+
+def _partition_of(message: NewMessage, topic: Topic, spare: int) -> int:
+    """Choose the partition; messages that do not care share `spare`, so that they share a batch."""
+    if message.partition is not None:
+        if not 0 <= message.partition < topic.partitions:
+            raise TopicNotFound(
+                f"partition {message.partition} was asked for, {topic.name} has"
+                f" {topic.partitions} partitions"
+            )
+        return message.partition
+    if message.key is not None:
+        return partition_of_key(message.key, topic.partitions)
+    if message.idempotency_key is not None:
+        # Where the first copy went.
+        return partition_of_key(message.idempotency_key.encode(), topic.partitions)
+    return spare
+
+
+def _batches(items: Sequence[_Item], bytes_max: int) -> Iterator[Sequence[_Item]]:
+    """Cut items into runs that fit one batch each."""
+    bytes_max = min(bytes_max, _BATCH_BYTES_MAX) - HEADER_BYTES
+    start = 0
+    size_bytes = 0
+    for number, item in enumerate(items):
+        is_full = size_bytes + item.size_bytes > bytes_max or number - start >= _BATCH_RECORDS_MAX
+        if number > start and is_full:
+            yield items[start:number]
+            start = number
+            size_bytes = 0
+        size_bytes += item.size_bytes
+    yield items[start:]
+
+
+def _encoded(items: Sequence[_Item]) -> bytearray:
+    return encode_batch(
+        [
+            Record(delta, item.timestamp, item.key, item.value, item.headers)
+            for delta, item in enumerate(items)
+        ]
+    )
+
+
+def _records_from(data: bytes, offset: int) -> Iterator[Record]:
+    view = memoryview(data)
+    position = 0
+    while position < len(view):
+        size = batch_size(view, position)
+        batch = view[position : position + size]
+        if not read_header(batch).is_control:
+            yield from (record for record in decode_records(batch) if record.offset >= offset)
+        position += size
+
+
+def _end_offset(data: bytes) -> int:
+    position = 0
+    while (following := position + batch_size(data, position)) < len(data):
+        position = following
+    return read_header(data, position).next_offset
