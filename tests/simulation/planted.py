@@ -20,6 +20,7 @@ from penstock.ids import EntryIndex, NodeId, Offset, Term
 from penstock.log import HardStateFile, PartitionLog, Segment
 from penstock.log import hard_state as hard_state_module
 from penstock.log import partition_log as partition_log_module
+from penstock.log import recovery as recovery_module
 from penstock.log import segment as segment_module
 from penstock.log.partition_log import CheckpointRun
 from penstock.raft import (
@@ -334,6 +335,11 @@ def recovery_trusts_the_page_cache() -> Replacements:
             opened(self, disk, directory)
 
     return [(HardStateFile, "__init__", open_only)]
+
+
+@bug
+def forgets_what_it_may_have_lost() -> Replacements:
+    return [(recovery_module, "save_doubt", lambda disk, directory, doubt: None)]
 
 
 @bug

@@ -441,6 +441,34 @@ def rot_in_what_a_follower_lacks() -> None:
     stage.settle()
 
 
+def rot_in_the_last_flush() -> None:
+    """A bit flips in the newest entry of a killed leader, and one of two followers lacks the entry.
+
+    Recovery takes the entry for a torn write. Elected by the follower that lacks it, too, the old
+    leader would replace what the other follower acknowledged with it.
+    """
+    stage = Stage(3)
+    stage.win(1)
+    stage.until(1, 2, 3, leads=1)
+    stage.cut({1, 2})
+    stage.publish(1, b"newest")
+    stage.tick(5)
+    assert b"newest" in stage.acked.values()
+    rotten = stage[1]
+    (path,) = [path for path in rotten.disk.files(rotten.directory) if path.suffix == ".log"]
+    rotten.is_rotten = True
+    rotten.disk.flip_bit(path, rotten.disk.content(path).index(b"newest"))
+    rotten.stop()
+    stage.cut({1, 3})
+    rotten.start()
+    for _ in range(2):
+        stage.tick(3 * RAFT.election_ticks)
+        # What it may have lost must not be forgotten with the next start.
+        rotten.stop()
+        rotten.start()
+    stage.settle()
+
+
 def handover_that_is_given_up() -> None:
     """A leader refuses batches while it hands over; earlier ones of the producer are under way.
 

@@ -18,6 +18,7 @@ BY_SCRIPT = {
     "commits_old_terms_by_counting": scripts.figure_8,
     "counts_a_wiped_node_for_its_former_self": scripts.wiped_node_acknowledges,
     "damaged_entries_are_sent_to_followers": scripts.rot_in_what_a_follower_lacks,
+    "forgets_what_it_may_have_lost": scripts.rot_in_the_last_flush,
     "keeps_conflicting_entries": scripts.figure_8,
     "recovery_trusts_the_page_cache": scripts.vote_in_the_page_cache,
     "reports_the_mark_of_a_write_that_is_only_begun": scripts.records_behind_state_on_a_slow_disk,

@@ -17,6 +17,7 @@ SCRIPTS = [
     scripts.page_cache_of_a_failed_sync,
     scripts.handover_that_is_given_up,
     scripts.records_behind_state_on_a_slow_disk,
+    scripts.rot_in_the_last_flush,
     scripts.rot_in_what_a_follower_lacks,
 ]
 

@@ -251,6 +251,7 @@ class ReplicatedLog:
             ),
             memberships=tuple(memberships),
             applied=EntryIndex(snapshot.index - 1),
+            doubt=self.log.doubt,
         )
 
     def check_readable(self) -> None:

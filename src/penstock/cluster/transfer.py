@@ -13,7 +13,7 @@ written is `incoming-complete`, the list of all others. What may crash:
   be repeated. All names are in one directory, because a rename from one directory to another is
   two changes, and a crash may keep the first of them only.
 
-Term and vote stay: they are the replica's own, not the log's.
+Term, vote and doubt stay: they are the replica's own, not the log's.
 """
 
 from pathlib import Path
@@ -36,8 +36,8 @@ from penstock.log import (
 _INCOMING = "incoming-"
 _COMPLETE = _INCOMING + "complete"
 _UNFINISHED = _COMPLETE + ".tmp"
-# Belongs to the replica and not to its log.
-_VOTE = "vote"
+# These belong to the replica and not to its log.
+_OWN = ("vote", "doubt")
 CHUNK_BYTES = 1024 * 1024
 
 
@@ -165,7 +165,7 @@ def swap_in(disk: Disk, directory: Path) -> None:
     # A process that was killed before its sync may have left the list in the page cache only.
     disk.sync_directory(directory)
     for name in disk.names(directory):
-        if name not in names and name != _VOTE and not name.startswith(_INCOMING):
+        if name not in names and name not in _OWN and not name.startswith(_INCOMING):
             disk.remove(directory / name)
     disk.sync_directory(directory)
     for name in names:

@@ -22,6 +22,7 @@ from penstock.ids import EntryIndex, Offset, Term
 from penstock.log.checkpoint import CheckpointFile
 from penstock.log.compaction import finish_interrupted_swap
 from penstock.log.disk import Disk
+from penstock.log.doubt import load_doubt
 from penstock.log.flush import Flush
 from penstock.log.index import HEADER_BYTES, ROW_BYTES, EntryKind, IndexHeader, IndexTable, Row
 from penstock.log.recovery import recover
@@ -89,6 +90,7 @@ class PartitionLog:
         recovered = recover(disk, directory, self._checkpoint)
         self.cut_bytes = recovered.cut_log_bytes + recovered.cut_state_bytes
         self.segments = recovered.segments
+        self.doubt = load_doubt(disk, directory)
         self._origin = Origin(EntryIndex(0), Offset(0), Term(0))
         self._open_flush: Flush | None = None
         self._running_flush: Flush | None = None

@@ -14,16 +14,20 @@ that the scan cannot find, bytes that were once durable are damaged. The same is
 describes another entry than the scan finds in its place. Nothing is cut then; `Corruption` is
 raised, and the partition stays closed until a replica repairs it.
 
-After `kill -9` every row is there and this proof is exact. After a power cut the rows of the last
-second may be missing too, and damage inside that second looks like a torn tail.
+Nothing proves that the entries of the last flush were durable, so rot there looks like a torn write
+and is cut. What the rows claim that are cut with it is remembered as a `Doubt`, which elections
+respect. After `kill -9` every row is there, and proof and doubt are exact. After a power cut the
+rows of the last second may be missing too, and damage inside that second leaves no doubt behind.
 """
 
 from dataclasses import dataclass
 from pathlib import Path
 
 from penstock.errors import Corruption
+from penstock.ids import EntryIndex, Term
 from penstock.log.checkpoint import CheckpointFile
 from penstock.log.disk import Buffer, Disk, DiskFile
+from penstock.log.doubt import Doubt, save_doubt
 from penstock.log.index import (
     HEADER_BYTES,
     ROW_BYTES,
@@ -172,6 +176,9 @@ def _recover_last(
         and len(rows) == HEADER_BYTES + table.count * ROW_BYTES
     )
     if not is_clean:
+        claim = _last_claim(table, rows)
+        if claim is not None:
+            save_doubt(disk, directory, claim)
         del rows
         # What a killed process wrote or cut may sit in the page cache only, so the order matters. A
         # record that came back after a state entry before it was cut would take its index. And what
@@ -321,3 +328,12 @@ def _refuse_to_cut_durable(table: IndexTable, rows: Buffer, path: Path) -> None:
                 f"entry {table.next_index} beside {path} was acknowledged but cannot be read:"
                 f" its bytes are damaged or missing"
             )
+
+
+def _last_claim(table: IndexTable, rows: Buffer) -> Doubt | None:
+    """Return what the last row says whose entry is about to be cut."""
+    for number in range((len(rows) - HEADER_BYTES) // ROW_BYTES - 1, table.count - 1, -1):
+        row = read_row(rows, number)
+        if row is not None:
+            return Doubt(Term(row.term), EntryIndex(table.header.first_index + number))
+    return None

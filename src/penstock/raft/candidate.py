@@ -8,6 +8,11 @@ raises its term, votes for itself and asks in earnest.
 A voter refuses, even in a higher term, while it hears from a leader (thesis 4.2.3); the leader in
 turn steps down when it no longer hears from a majority. An election that the leader itself wants,
 by handing over, is exempt.
+
+A replica whose disk has lost the end of its log without telling whether it was acknowledged is in
+doubt: it votes for logs that reach as far as its own may have reached, and does not campaign. The
+doubt ends when its log has got there, or when nobody has led for `DOUBT_TIMEOUTS` election
+timeouts: then no replica that is left holds more, and the loss was most likely a torn write.
 """
 
 from penstock.ids import Term
@@ -15,6 +20,8 @@ from penstock.raft.effects import Role
 from penstock.raft.leader import LeaderRules
 from penstock.raft.membership import Member
 from penstock.raft.messages import TimeoutNow, VoteRequest, VoteResponse
+
+DOUBT_TIMEOUTS = 30
 
 
 class ElectionRules(LeaderRules):
@@ -39,6 +46,8 @@ class ElectionRules(LeaderRules):
         self._elapsed += 1
         if self._elapsed < self._timeout:
             return
+        if self._elapsed >= DOUBT_TIMEOUTS * self._settings.election_ticks:
+            self._end_doubt()
         if self._may_campaign():
             self._hold_trial()
         elif self.leader is not None:
@@ -153,9 +162,12 @@ class ElectionRules(LeaderRules):
         return self.vote == message.sender or (self.vote is None and self.leader is None)
 
     def _is_up_to_date(self, last_index: int, last_term: int) -> bool:
-        """Whether a log that ends so is at least as complete as this one (section 5.4.1)."""
-        own = self._log
-        return (last_term, last_index) >= (own.last_term, own.last_index)
+        """Whether a log that ends so is at least as complete as this one (section 5.4.1).
+
+        This one counts as it was before its disk may have lost a part of it.
+        """
+        own = (self._log.last_term, self._log.last_index)
+        return (last_term, last_index) >= max(own, self._doubt)
 
     def _protects_leader(self, message: VoteRequest) -> bool:
         """Whether a leader was heard from too recently to help another one into office."""

@@ -26,6 +26,7 @@ from penstock.raft.settings import RaftSettings
 HELD_MAX = 1_000
 _START = EntryIndex(0)
 _NEW = HardState(Term(0), None, _START)
+_NO_DOUBT = (Term(0), _START)
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,11 +42,14 @@ class Recovered:
     ask each other before the group begins. A node that composed it from a configured list alone
     would, after losing its disk, found the group a second time and vote in terms it voted in
     before.
+
+    `doubt` is the term and index of the last entry that the replica may have stored and lost since.
     """
 
     hard_state: HardState = _NEW
     memberships: tuple[tuple[EntryIndex, Membership], ...] = ()
     applied: EntryIndex = _START
+    doubt: tuple[Term, EntryIndex] = _NO_DOUBT
 
 
 class Replica:
@@ -54,6 +58,7 @@ class Replica:
     __slots__ = (
         "_applied",
         "_apply_given",
+        "_doubt",
         "_durable_sequence",
         "_elapsed",
         "_hard_sequence",
@@ -104,6 +109,7 @@ class Replica:
             # Entries were persisted and the hard state of the same write was not. Nobody was told
             # of that term by this replica, so it has not voted in it.
             self.term, self.vote = self._log.last_term, None
+        self._doubt = recovered.doubt
         self.commit_index: EntryIndex = min(
             max(hard_state.commit, recovered.applied), self._log.last_index
         )
@@ -180,7 +186,16 @@ class Replica:
         return self._memberships.is_member(self.member)
 
     def _may_campaign(self) -> bool:
-        return self._memberships.is_voter(self.member)
+        return self._memberships.is_voter(self.member) and not self._is_in_doubt()
+
+    def _is_in_doubt(self) -> bool:
+        """Whether this replica may have acknowledged more than it holds, and others may hold it."""
+        own = (self._log.last_term, self._log.last_index)
+        return own < self._doubt and self._memberships.current.voters != (self.member,)
+
+    def _end_doubt(self) -> None:
+        """Take what was lost for a write that was never acknowledged."""
+        self._doubt = _NO_DOUBT
 
     # Messages.
 

@@ -17,6 +17,7 @@ from penstock.cluster.transfer import (
 from penstock.errors import InvalidRequest
 from penstock.ids import EntryIndex, Offset, Term
 from penstock.log import (
+    HardStateFile,
     IndexHeader,
     LogSettings,
     PartitionLog,
@@ -24,6 +25,7 @@ from penstock.log import (
     load_snapshot,
     save_snapshot,
 )
+from penstock.log.doubt import Doubt, load_doubt, save_doubt
 from penstock.record import Record, RecordBatch, encode_batch, split_batches
 from penstock.testing import MachineStopped, SimDisk
 
@@ -103,6 +105,17 @@ def test_a_copied_log_holds_the_same_entries_and_goes_on_after_them() -> None:
     log = log_with(disk, [b"next"], term=3)
     assert log.row_at(leader.index + 1).first_offset == leader.index
     assert log.row_at(leader.index + 1).term == 3
+
+
+def test_vote_and_doubt_are_the_replicas_own_and_stay() -> None:
+    disk = old_follower()
+    HardStateFile(disk, DIRECTORY).save(term=7, vote=2, commit=0)
+    save_doubt(disk, DIRECTORY, Doubt(Term(6), EntryIndex(90)))
+
+    Leader().copy_to(disk)
+
+    assert HardStateFile(disk, DIRECTORY).newest.term == 7
+    assert load_doubt(disk, DIRECTORY) == (6, 90)
 
 
 @pytest.mark.parametrize("order", ["prefix", "subset"])

@@ -143,11 +143,13 @@ def test_a_flipped_byte_is_never_served_and_never_cuts_what_was_acknowledged(
         if damage:
             continue
         entries = contents(found)
-        if has_checkpoint:
+        if has_checkpoint or entries == told:
             assert entries == told
+            assert found.doubt == (0, 0)
         else:
             # Nothing tells rot in the last flush from a write that the crash tore.
-            assert entries in (told, told[:-1])
+            assert entries == told[:-1]
+            assert found.doubt == (told[-1].term, told[-1].index)
 
 
 @pytest.mark.parametrize("suffix", [".log", ".state", ".index"])

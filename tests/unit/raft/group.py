@@ -125,6 +125,7 @@ class Host:
         self.stored = StoredLog()
         self.stored.base = replace(self.stored.base, membership=membership)
         self.hard_state = HardState(Term(0), None, EntryIndex(0))
+        self.doubt = (Term(0), EntryIndex(0))
         self._node_class = node_class
         self._settings = settings
         self._randrange = randrange
@@ -146,7 +147,10 @@ class Host:
             member=self.member,
             log=self.stored,
             recovered=Recovered(
-                self.hard_state, tuple(self.stored.memberships()), self.stored.base.index
+                self.hard_state,
+                tuple(self.stored.memberships()),
+                self.stored.base.index,
+                self.doubt,
             ),
             settings=self._settings,
             randrange=self._randrange,

@@ -13,6 +13,7 @@ from penstock.raft import (
     VoteRequest,
     VoteResponse,
 )
+from penstock.raft.candidate import DOUBT_TIMEOUTS
 
 from .group import FIRST, SETTINGS, Group, Host, entry, member, seeded, voters
 
@@ -109,6 +110,63 @@ def test_one_vote_per_term_first_come_first_served_5_2() -> None:
     group.sync(1)
 
     assert [(a.to, a.is_granted) for a in answers(group)] == [(2, True), (3, False), (2, True)]
+
+
+def in_doubt(*nodes: int) -> Group:
+    """A group whose node 1 holds entry (1, 1) and may once have held entries up to (3, 1)."""
+    group = Group(*nodes)
+    host = group.hosts[1]
+    host.crash()
+    host.stored.append(entry(1, term=1))
+    host.doubt = (Term(1), EntryIndex(3))
+    host.start()
+    return group
+
+
+@pytest.mark.parametrize(("last", "is_granted"), [((2, 1), False), ((3, 1), True), ((1, 2), True)])
+def test_a_replica_in_doubt_votes_for_logs_that_reach_what_it_may_have_held(
+    last: tuple[int, int], is_granted: bool
+) -> None:
+    group = in_doubt(1, 2, 3)
+
+    group[1].step(ask(2, term=5, last=last))
+    group.sync(1)
+
+    assert [answer.is_granted for answer in answers(group)] == [is_granted]
+
+
+def test_a_replica_in_doubt_does_not_campaign_until_its_log_has_got_there() -> None:
+    group = in_doubt(1, 2, 3)
+    group.tick(1, count=40)
+    group[1].step(TimeoutNow(NodeId(2), NodeId(1), Term(1)))
+    assert group[1].role is Role.FOLLOWER
+
+    entries = [entry(index, term=1) for index in (2, 3)]
+    group[1].step(
+        Append(NodeId(2), NodeId(1), Term(1), EntryIndex(1), Term(1), EntryIndex(0), entries)
+    )
+    group.sync(1)
+    group.tick(1, count=40)
+
+    assert group[1].role is Role.TRIAL_CANDIDATE
+
+
+def test_doubt_ends_when_nobody_has_led_for_long() -> None:
+    group = in_doubt(1, 2, 3)
+
+    group.tick(1, count=DOUBT_TIMEOUTS * SETTINGS.election_ticks)
+    group.settle()
+
+    assert group[1].role is Role.LEADER
+
+
+def test_a_sole_voter_has_nobody_to_wait_for() -> None:
+    group = in_doubt(1)
+
+    group.tick(1, count=2 * SETTINGS.election_ticks)
+    group.settle()
+
+    assert group[1].role is Role.LEADER
 
 
 def test_a_vote_survives_a_restart_5_2() -> None:
