@@ -32,7 +32,7 @@ PUBLIC_NAMES = {
     """,
     "penstock.spark": """
         COLUMNS COLUMNS_WITH_HEADERS OPTIONS FetchSettings Option PenstockSource RecordRange
-        arrow_schema open_session read_range split_ranges
+        arrow_schema lag_of open_session read_range split_ranges
     """,
     "penstock.testing": """
         DriftingClock MachineStopped Schedule SimClock SimDisk SimExecutor SimLoop SimMachine

@@ -10,6 +10,7 @@ goes on after a restart is Spark's to keep, in its checkpoint. Server rooms are 
 
 from penstock.spark.columns import COLUMNS, COLUMNS_WITH_HEADERS, arrow_schema
 from penstock.spark.fetching import FetchSettings, RecordRange, read_range
+from penstock.spark.lag import lag_of
 from penstock.spark.options import OPTIONS, Option
 from penstock.spark.planning import split_ranges
 from penstock.spark.session import open_session
@@ -24,6 +25,7 @@ __all__ = [
     "PenstockSource",
     "RecordRange",
     "arrow_schema",
+    "lag_of",
     "open_session",
     "read_range",
     "split_ranges",
