@@ -273,8 +273,14 @@ class NodeOptions:
     )
     http_port: int = _integer(
         8080,
-        "Port of health, metrics and documentation over HTTP; 0 takes any free port.",
+        "Port of messages, health, metrics and documentation over HTTP; 0 takes any free port.",
         most=65535,
+    )
+    http_body_bytes_max: int = _integer(
+        64 * 1024 * 1024,
+        "Largest body of a request that publishes over HTTP, in bytes.",
+        least=1024,
+        most=1024 * 1024 * 1024,
     )
     connections_max: int = _integer(
         10_000,

@@ -107,8 +107,9 @@ class Node:
             self.kafka_port = await self._kafka.start(options.host, options.kafka_port)
         except OSError as error:
             raise _address_taken("kafka_port", options.host, options.kafka_port, error) from error
+        app = create_app(self._broker, body_bytes_max=options.http_body_bytes_max)
         try:
-            self._http = await serve_http(create_app(self._broker), options.host, options.http_port)
+            self._http = await serve_http(app, options.host, options.http_port)
         except OSError as error:
             raise _address_taken("http_port", options.host, options.http_port, error) from error
         self.http_port = self._http.port

@@ -151,6 +151,10 @@ class Broker:
         """The node's number in its cluster."""
         return self.options.node_id
 
+    def now_ms(self) -> int:
+        """The node's time."""
+        return self._clock.now_ms()
+
     def uptime_s(self) -> float:
         """Seconds since the node started."""
         return self._clock.steady_s() - self._started_s

@@ -184,7 +184,6 @@ class ReplicatedLog:
             hard_state_file,
             workplace,
             on_persisted=self._persisted,
-            on_hard_state=self._hard_state_persisted,
             on_installed=self._installed,
             on_full=self._disk_is_full,
             on_failed=self.fail,
@@ -253,11 +252,6 @@ class ReplicatedLog:
             applied=EntryIndex(snapshot.index - 1),
             doubt=self.log.doubt,
         )
-
-    def check_readable(self) -> None:
-        """Raise `Corruption` when an entry cannot be read that is not in the snapshot."""
-        for _, _, index in self.log.rows(self.snapshot_index):
-            self.log.payload_at(index)
 
     def _check_continues(self, snapshot: Snapshot) -> None:
         """Raise `Corruption` when entries between the snapshot and the log are missing."""
@@ -404,10 +398,6 @@ class ReplicatedLog:
             if not proposal.waits_for_commit:
                 proposal.succeed(proposal.offset)
         self.raft.persisted(mark)
-        self._pump()
-
-    def _hard_state_persisted(self, mark: Mark) -> None:
-        self.raft.hard_state_persisted(mark)
         self._pump()
 
     def _disk_is_full(self) -> None:

@@ -9,12 +9,21 @@ from starlette.routing import Route
 
 from penstock import __version__
 from penstock.errors import Conflict, InvalidRequest, NotFound, PenstockError, Unavailable
-from penstock.protocols.http.answers import Check, Failure, FailureAnswer, Health, Readiness
+from penstock.protocols.http.answers import (
+    Check,
+    Failure,
+    FailureAnswer,
+    Health,
+    Readiness,
+    describe_failure,
+)
 from penstock.protocols.http.cluster import cluster_endpoints
 from penstock.protocols.http.documentation import render_page
 from penstock.protocols.http.endpoints import Answer, Endpoint
-from penstock.protocols.http.exchange import json_response
+from penstock.protocols.http.exchange import BODY_BYTES_MAX, json_response
 from penstock.protocols.http.openapi import describe
+from penstock.protocols.http.publishing import publishing_endpoints
+from penstock.protocols.http.topics import topic_endpoints
 from penstock.protocols.http.view import NodeView
 
 # The first class that an error belongs to decides.
@@ -31,9 +40,14 @@ RETRY_AFTER_S = 1
 PAGE_POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 
 
-def create_app(view: NodeView) -> Starlette:
+def create_app(view: NodeView, *, body_bytes_max: int = BODY_BYTES_MAX) -> Starlette:
     """Build the application; it asks `view` anew for every answer."""
-    endpoints = [*_endpoints(view), *cluster_endpoints(view)]
+    endpoints = [
+        *_endpoints(view),
+        *topic_endpoints(view),
+        *publishing_endpoints(view, bytes_max=body_bytes_max),
+        *cluster_endpoints(view),
+    ]
     document = describe(endpoints, version=__version__)
 
     async def openapi(_request: Request) -> Response:
@@ -112,7 +126,7 @@ def _failure(failure: Failure, *, status: int, headers: dict[str, str] | None = 
 async def _on_penstock_error(_request: Request, error: Exception) -> Response:
     assert isinstance(error, PenstockError)
     status = next(status for kind, status in ERROR_STATUSES if isinstance(error, kind))
-    failure = Failure(type=type(error).__name__, message=str(error), retryable=error.retryable)
+    failure = describe_failure(error)
     headers = {"Retry-After": str(RETRY_AFTER_S)} if error.retryable else None
     return _failure(failure, status=status, headers=headers)
 

@@ -7,6 +7,8 @@ from typing import Literal
 from starlette.requests import Request
 from starlette.responses import Response
 
+from penstock.protocols.http.answers import FailureAnswer
+
 JSON = "application/json"
 
 
@@ -47,3 +49,13 @@ class Endpoint:
     body: type | None = None
     example: str = ""
     """A body as a caller might write it."""
+
+
+TOPIC = Parameter(name="topic", type="string", meaning="Name of a topic.")
+GROUP = Parameter(name="group", type="string", meaning="Name of a queue group.")
+FAILURES = {
+    400: Answer(meaning="The request must be changed; the message says how.", body=FailureAnswer),
+    404: Answer(meaning="What the path names does not exist.", body=FailureAnswer),
+    409: Answer(meaning="The state does not allow it.", body=FailureAnswer),
+    503: Answer(meaning="No leader, no majority or no room; try again.", body=FailureAnswer),
+}

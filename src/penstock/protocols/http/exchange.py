@@ -35,13 +35,13 @@ def read_number(request: Request, name: str) -> int:
     return int(text)
 
 
-async def read_body(request: Request, kind: type[Body]) -> Body:
+async def read_body(request: Request, kind: type[Body], *, bytes_max: int = BODY_BYTES_MAX) -> Body:
     """Decode the body of a request, or raise `InvalidRequest`; nothing stands for `{}`."""
     body = bytearray()
     async for chunk in request.stream():
         body += chunk
-        if len(body) > BODY_BYTES_MAX:
-            raise InvalidRequest(f"the body is larger than {BODY_BYTES_MAX} bytes")
+        if len(body) > bytes_max:
+            raise InvalidRequest(f"the body is larger than {bytes_max} bytes")
     try:
         return msgspec.json.decode(bytes(body) or b"{}", type=kind)
     except msgspec.MsgspecError as error:

@@ -1,11 +1,21 @@
 """What the HTTP door asks a node."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from prometheus_client import CollectorRegistry
 
-from penstock.broker import ClusterStatus, PartitionStatus
+from penstock.broker import (
+    Acks,
+    ClusterStatus,
+    NewMessage,
+    NewTopic,
+    PartitionStatus,
+    Published,
+    SettingValue,
+    Topic,
+)
+from penstock.errors import PenstockError
 from penstock.ids import TopicPartition
 
 
@@ -56,6 +66,50 @@ class OperationsView(Protocol):
         """Spread the work; name what was done."""
 
 
+class TopicsView(Protocol):
+    """The topics of the cluster, as their owners see and change them."""
+
+    def find(self, name: str) -> Topic:
+        """Return a topic, or raise why there is none."""
+
+    async def create(self, new: NewTopic) -> Topic | None:
+        """Create a topic."""
+
+    async def delete(self, name: str) -> None:
+        """Delete a topic with all its records."""
+
+    async def grow(self, name: str, partitions: int) -> None:
+        """Let a topic grow to `partitions`."""
+
+    async def change_settings(
+        self, name: str, changed: dict[str, str], removed: list[str], *, dry_run: bool = False
+    ) -> None:
+        """Set some settings and return others to their default."""
+
+    def settings(self, name: str) -> list[SettingValue]:
+        """Return all settings of a topic, given or not."""
+
+
+class MetadataView(Protocol):
+    """What the cluster knows about itself."""
+
+    @property
+    def topics(self) -> Mapping[str, Topic]:
+        """All topics by name."""
+
+
+class MessagesView(Protocol):
+    """Messages one by one, on whichever node they are."""
+
+    async def publish(
+        self, topic: str, messages: Sequence[NewMessage], *, acks: Acks
+    ) -> list[Published | PenstockError]:
+        """Publish messages; an error stands where one failed alone."""
+
+    async def bounds(self, place: TopicPartition) -> tuple[int, int]:
+        """Return the first offset of a partition and the one after its last."""
+
+
 class NodeView(Protocol):
     """A running node, seen from outside. No method may block."""
 
@@ -68,8 +122,26 @@ class NodeView(Protocol):
         """Everything that the node counts."""
 
     @property
+    def metadata(self) -> MetadataView:
+        """The cluster's topics."""
+
+    @property
+    def topics(self) -> TopicsView:
+        """What can be done to topics."""
+
+    @property
+    def messages(self) -> MessagesView:
+        """What can be done with single messages."""
+
+    @property
     def operations(self) -> OperationsView:
         """What operators can do."""
+
+    def leader_of(self, place: TopicPartition) -> tuple[int, int]:
+        """Return the node that leads a partition and its term; -1 while there is none."""
+
+    def now_ms(self) -> int:
+        """The node's time."""
 
     def uptime_s(self) -> float:
         """Seconds since the node started."""

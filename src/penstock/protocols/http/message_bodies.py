@@ -1,0 +1,175 @@
+"""The JSON of messages: published, received, settled."""
+
+from typing import Annotated, Any, Literal
+
+from msgspec import UNSET, Meta, Struct, UnsetType
+
+from penstock.protocols.http.answers import Failure
+from penstock.protocols.http.contents import Encoding
+
+Duration = Annotated[
+    str | float,
+    Meta(description="Seconds, or a text with a unit: 500ms, 30s, 5m, 2h, 7d."),
+]
+Moment = Annotated[
+    str | float, Meta(description="Milliseconds since 1970, or a date and time in ISO 8601.")
+]
+Acks = Literal["none", "leader", "all"]
+
+
+class MessageBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A message to be published."""
+
+    value: Annotated[
+        Any, Meta(description="A string is stored as text, other JSON compact; null is nothing.")
+    ] = None
+    encoding: Annotated[
+        Encoding, Meta(description="`base64` when `value` is bytes written so.")
+    ] = "text"
+    key: Annotated[str | None, Meta(description="Messages of one key keep their order.")] = None
+    key_encoding: Encoding = "text"
+    headers: Annotated[dict[str, str | None] | None, Meta(description="Text by name.")] = None
+    partition: Annotated[int, Meta(ge=0, lt=2**31)] | None = None
+    timestamp: Moment | None = None
+    priority: Annotated[
+        int | str, Meta(description="0 to 9, or low (1), normal (4), high (7).")
+    ] = 4
+    delay: Duration | None = None
+    deliver_at: Moment | None = None
+    ttl: Duration | None = None
+    idempotency_key: str | None = None
+
+
+class PublishBody(MessageBody, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A message, and when its publisher is answered."""
+
+    acks: Acks = "all"
+
+
+class PublishBatchBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Messages, each of which succeeds or fails by itself."""
+
+    messages: list[MessageBody]
+    acks: Acks = "all"
+
+
+class PublishedMessage(Struct, frozen=True, kw_only=True):
+    """Where a message went, or why it did not."""
+
+    id: str | UnsetType = UNSET
+    partition: int | UnsetType = UNSET
+    offset: (
+        Annotated[int | None, Meta(description="Null until a scheduled message is due.")]
+        | UnsetType
+    ) = UNSET
+    timestamp: int | UnsetType = UNSET
+    deliver_at: int | UnsetType = UNSET
+    duplicate: (
+        Annotated[bool, Meta(description="True when its idempotency key was published before.")]
+        | UnsetType
+    ) = UNSET
+    error: Failure | UnsetType = UNSET
+
+
+class PublishedBatch(Struct, frozen=True, kw_only=True):
+    """One result for each message, in their order."""
+
+    results: list[PublishedMessage]
+    failed: int
+
+
+class ReceiveBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How many messages, how long to wait for the first, and for how long they are out."""
+
+    max: Annotated[int, Meta(ge=1, le=10_000)] = 10
+    wait: Duration = 0
+    lease: Duration | None = None
+    consumer: Annotated[str, Meta(max_length=200)] = ""
+
+
+class ReceiveAnyBody(ReceiveBody, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The same from several topics."""
+
+    topics: Annotated[list[str], Meta(min_length=1, max_length=100)]
+
+
+class ReceivedMessage(Struct, frozen=True, kw_only=True):
+    """A message that is out with its receiver until `lease_until`."""
+
+    id: str
+    receipt: str
+    attempt: int
+    topic: str
+    partition: int
+    offset: int
+    timestamp: int
+    key: str | None
+    value: str | None
+    headers: dict[str, str | None]
+    priority: int
+    lease_until: int
+    encoding: Encoding | UnsetType = UNSET
+    key_encoding: Encoding | UnsetType = UNSET
+    raw_headers: (
+        Annotated[
+            list[tuple[str, str | None]],
+            Meta(description="Names and base64, where a header repeats or is not text."),
+        ]
+        | UnsetType
+    ) = UNSET
+
+
+class ReceivedMessages(Struct, frozen=True, kw_only=True):
+    """What was ready; an empty list is a normal answer."""
+
+    messages: list[ReceivedMessage]
+
+
+class AckBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Receipts of messages that are done."""
+
+    receipts: Annotated[list[str], Meta(min_length=1, max_length=10_000)]
+
+
+class FailedReceipt(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One message that could not be handled."""
+
+    receipt: str
+    delay: Duration | None = None
+    reason: Annotated[str, Meta(max_length=1_000)] = ""
+
+
+class NackBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Messages that come back, after a backoff or after the given delay."""
+
+    receipts: Annotated[list[str | FailedReceipt], Meta(min_length=1, max_length=10_000)]
+    delay: Duration | None = None
+    reason: Annotated[str, Meta(max_length=1_000)] = ""
+
+
+class ExtendBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Messages that stay out for longer, from now on."""
+
+    receipts: Annotated[list[str], Meta(min_length=1, max_length=10_000)]
+    lease: Duration | None = None
+
+
+class RejectBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Messages that go straight to the dead letters."""
+
+    receipts: Annotated[list[str | FailedReceipt], Meta(min_length=1, max_length=10_000)]
+    reason: Annotated[str, Meta(max_length=1_000)] = ""
+
+
+class SettledReceipt(Struct, frozen=True, kw_only=True):
+    """A receipt that was not accepted, and why."""
+
+    receipt: str
+    error: Failure
+
+
+class Settled(Struct, frozen=True, kw_only=True):
+    """How many receipts were accepted, and those that were not."""
+
+    accepted: int
+    failed: list[SettledReceipt]

@@ -1,0 +1,161 @@
+"""`/v1/topics/{topic}/publish` and `/messages`: one message, or many of which each can fail."""
+
+from msgspec import UNSET
+from starlette.requests import Request
+from starlette.responses import Response
+
+from penstock.broker import NewMessage, Published
+from penstock.errors import InvalidRequest, PenstockError
+from penstock.protocols.http.answers import describe_failure
+from penstock.protocols.http.contents import read_headers, to_bytes
+from penstock.protocols.http.endpoints import FAILURES, TOPIC, Answer, Endpoint
+from penstock.protocols.http.exchange import from_here, json_response, read_body
+from penstock.protocols.http.message_bodies import (
+    MessageBody,
+    PublishBatchBody,
+    PublishBody,
+    PublishedBatch,
+    PublishedMessage,
+)
+from penstock.protocols.http.times import read_duration_ms, read_moment_ms
+from penstock.protocols.http.view import MessagesView, NodeView
+
+BATCH_MAX = 10_000
+DELAY_MS_MAX = 10 * 365 * 86_400_000
+_PRIORITIES = {"low": 1, "normal": 4, "high": 7} | {str(level): level for level in range(10)}
+
+
+def publishing_endpoints(view: NodeView, *, bytes_max: int) -> list[Endpoint]:
+    """Both ways to publish; a body of more than `bytes_max` is refused."""
+
+    async def publish(request: Request) -> Response:
+        body = await read_body(request, PublishBody, bytes_max=bytes_max)
+        new = _new_message(body, view.now_ms())
+        topic = request.path_params["topic"]
+        (result,) = await view.messages.publish(topic, [new], acks=body.acks)
+        if isinstance(result, PenstockError):
+            raise result
+        return json_response(_published(result))
+
+    async def publish_batch(request: Request) -> Response:
+        body = await read_body(request, PublishBatchBody, bytes_max=bytes_max)
+        if not 1 <= len(body.messages) <= BATCH_MAX:
+            raise InvalidRequest(f"{len(body.messages)} messages were sent, not 1..{BATCH_MAX}")
+        topic = request.path_params["topic"]
+        results = await _publish_all(view.messages, topic, body, view.now_ms())
+        failed = sum(isinstance(each, PenstockError) for each in results)
+        return json_response(
+            PublishedBatch(results=[_published(each) for each in results], failed=failed)
+        )
+
+    return [
+        Endpoint(
+            path="/v1/topics/{topic}/publish",
+            method="POST",
+            name="publish",
+            summary="Publish one message",
+            description="The answer comes when the message is committed: on disk at a majority of"
+            " its replicas. With `acks` it can come earlier.",
+            parameters=(TOPIC,),
+            body=PublishBody,
+            example='{"key": "order-17", "value": {"total": 12}, "headers": {"source": "web"}}',
+            answers={200: Answer(meaning="Where it went.", body=PublishedMessage), **FAILURES},
+            call=from_here(publish),
+        ),
+        Endpoint(
+            path="/v1/topics/{topic}/messages",
+            method="POST",
+            name="publish-batch",
+            summary="Publish many messages",
+            description=f"Up to {BATCH_MAX} messages. One that cannot be taken fails alone, with"
+            " its reason; the others are published.",
+            parameters=(TOPIC,),
+            body=PublishBatchBody,
+            example='{"messages": [{"value": "first"}, {"value": "second", "delay": "5m"}]}',
+            answers={
+                200: Answer(meaning="One result for each message.", body=PublishedBatch),
+                **FAILURES,
+            },
+            call=from_here(publish_batch),
+        ),
+    ]
+
+
+async def _publish_all(
+    messages: MessagesView, topic: str, body: PublishBatchBody, now_ms: int
+) -> list[Published | PenstockError]:
+    """Publish those that can be read; the results are in the order of the request."""
+    results: list[Published | PenstockError | None] = []
+    good = []
+    for each in body.messages:
+        try:
+            good.append(_new_message(each, now_ms))
+            results.append(None)
+        except InvalidRequest as error:
+            results.append(error)
+    published = iter(await messages.publish(topic, good, acks=body.acks) if good else ())
+    return [next(published) if each is None else each for each in results]
+
+
+def _new_message(body: MessageBody, now_ms: int) -> NewMessage:
+    if body.delay is None and body.deliver_at is None and body.ttl is None and not body.headers:
+        # The plain message of a large batch.
+        return NewMessage(
+            value=to_bytes("value", body.value, body.encoding),
+            key=to_bytes("key", body.key, body.key_encoding),
+            partition=body.partition,
+            timestamp=_moment("timestamp", body.timestamp),
+            priority=_priority(body.priority),
+            idempotency_key=body.idempotency_key,
+        )
+    return NewMessage(
+        value=to_bytes("value", body.value, body.encoding),
+        key=to_bytes("key", body.key, body.key_encoding),
+        headers=read_headers(body.headers or {}),
+        partition=body.partition,
+        timestamp=_moment("timestamp", body.timestamp),
+        priority=_priority(body.priority),
+        deliver_at_ms=_deliver_at(body, now_ms),
+        expires_at_ms=_expires_at(body, now_ms),
+        idempotency_key=body.idempotency_key,
+    )
+
+
+def _moment(name: str, value: str | float | None) -> int | None:
+    return None if value is None else read_moment_ms(name, value)
+
+
+def _priority(value: int | str) -> int:
+    level = _PRIORITIES.get(str(value))
+    if level is None:
+        raise InvalidRequest(f"priority is {value!r}, not 0..9, low, normal or high")
+    return level
+
+
+def _deliver_at(body: MessageBody, now_ms: int) -> int | None:
+    if body.delay is not None and body.deliver_at is not None:
+        raise InvalidRequest("delay and deliver_at were both given; one of them is enough")
+    if body.delay is not None:
+        return now_ms + read_duration_ms("delay", body.delay, max_ms=DELAY_MS_MAX)
+    return _moment("deliver_at", body.deliver_at)
+
+
+def _expires_at(body: MessageBody, now_ms: int) -> int | None:
+    """A time to live begins when the message can first be delivered."""
+    if body.ttl is None:
+        return None
+    ttl_ms = read_duration_ms("ttl", body.ttl, max_ms=DELAY_MS_MAX)
+    return max(now_ms, _deliver_at(body, now_ms) or 0) + ttl_ms
+
+
+def _published(result: Published | PenstockError) -> PublishedMessage:
+    if isinstance(result, PenstockError):
+        return PublishedMessage(error=describe_failure(result))
+    return PublishedMessage(
+        id=result.id,
+        partition=result.partition,
+        offset=result.offset,
+        timestamp=result.timestamp,
+        duplicate=True if result.is_duplicate else UNSET,
+        deliver_at=UNSET if result.deliver_at_ms is None else result.deliver_at_ms,
+    )

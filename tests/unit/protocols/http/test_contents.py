@@ -1,0 +1,50 @@
+from typing import Any
+
+import pytest
+from msgspec import UNSET
+
+from penstock.errors import InvalidRequest
+from penstock.protocols.http.contents import read_headers, show_headers, to_bytes, to_text
+
+
+@pytest.mark.parametrize(
+    ("content", "stored"),
+    [
+        ("text", b"text"),
+        ({"a": [1, 2]}, b'{"a":[1,2]}'),
+        (3, b"3"),
+        (False, b"false"),
+        (None, None),
+    ],
+)
+def test_a_string_is_text_and_other_json_is_compact(content: Any, stored: bytes | None) -> None:
+    assert to_bytes("value", content, "text") == stored
+
+
+def test_bytes_are_written_as_base64_in_both_directions() -> None:
+    assert to_bytes("value", "/wA=", "base64") == b"\xff\x00"
+    assert to_text(b"\xff\x00") == ("/wA=", "base64")
+
+
+@pytest.mark.parametrize("content", ["/w", "?", 3, {}])
+def test_what_is_not_base64_is_refused_by_name(content: Any) -> None:
+    with pytest.raises(InvalidRequest, match="value is"):
+        to_bytes("value", content, "base64")
+
+
+def test_headers_are_an_object_as_long_as_that_loses_nothing() -> None:
+    assert show_headers((("a", b"1"), ("b", None))) == ({"a": "1", "b": None}, UNSET)
+
+
+@pytest.mark.parametrize("headers", [(("a", b"1"), ("a", b"2")), (("a", b"\xff"),)])
+def test_headers_that_repeat_or_are_not_text_come_as_pairs_too(
+    headers: tuple[tuple[str, bytes], ...],
+) -> None:
+    _, pairs = show_headers(headers)
+
+    assert isinstance(pairs, list)
+    assert [(name, to_bytes("", text, "base64")) for name, text in pairs] == list(headers)
+
+
+def test_headers_can_be_given_as_pairs() -> None:
+    assert read_headers([("a", "1"), ("a", None)]) == (("a", b"1"), ("a", None))
