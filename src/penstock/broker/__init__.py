@@ -10,6 +10,7 @@ from penstock.broker.fetch import Fetched, FetchRequest, check_epoch
 from penstock.broker.messages import Acks, Messages, NewMessage, Published
 from penstock.broker.operations import ClusterStatus, NodeStatus, hot_partitions
 from penstock.broker.publish import Publication
+from penstock.broker.queue_values import Message, Nack, Outcome, Reject
 from penstock.broker.statistics import Statistics
 from penstock.broker.topics import NewTopic, SettingValue
 from penstock.cluster import Partition, PartitionStatus, SettingType, Topic
@@ -23,14 +24,18 @@ __all__ = [
     "FetchRequest",
     "Fetched",
     "FileRange",
+    "Message",
     "Messages",
+    "Nack",
     "NewMessage",
     "NewTopic",
     "NodeStatus",
+    "Outcome",
     "Partition",
     "PartitionStatus",
     "Publication",
     "Published",
+    "Reject",
     "SettingType",
     "SettingValue",
     "Statistics",

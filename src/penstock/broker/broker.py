@@ -15,6 +15,7 @@ from penstock.broker.groups import Groups
 from penstock.broker.messages import Messages
 from penstock.broker.operations import Operations
 from penstock.broker.publish import Publisher
+from penstock.broker.queues import Queues
 from penstock.broker.statistics import NodeCollector, Statistics
 from penstock.broker.topics import Topics
 from penstock.cluster import (
@@ -55,6 +56,7 @@ class Broker:
         self.calls = Calls(self.cluster)
         self.space = DiskSpace(options, workplace)
         self.publisher = Publisher(self.cluster, self.space, workplace.clock, self.statistics)
+        self.queues = Queues(self.cluster, self.calls)
         self.fetcher = Fetcher(self.cluster, self.statistics)
         self.topics = Topics(self.cluster, options)
         self.messages = Messages(

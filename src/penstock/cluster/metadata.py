@@ -11,9 +11,10 @@ from collections.abc import Callable, Iterator, Mapping
 
 import msgspec
 
-from penstock.cluster.topic_settings import check_settings
+from penstock.cluster.topic_settings import check_group_settings, check_settings
 from penstock.errors import (
     Conflict,
+    InvalidGroupId,
     InvalidPartitionCount,
     InvalidRequest,
     InvalidTopicName,
@@ -158,6 +159,22 @@ class ChangeSettings(msgspec.Struct, frozen=True, tag="change_settings"):
     removed: list[str]
 
 
+class ConfigureGroup(msgspec.Struct, frozen=True, tag="configure_group"):
+    """Let a topic have a queue group; set some of its settings and leave others to the topic."""
+
+    topic_id: uuid.UUID
+    group: str
+    changed: dict[str, str] = {}
+    removed: list[str] = []
+
+
+class ForgetGroup(msgspec.Struct, frozen=True, tag="forget_group"):
+    """A topic has a queue group no longer."""
+
+    topic_id: uuid.UUID
+    group: str
+
+
 class AllocateProducerIds(msgspec.Struct, frozen=True, tag="allocate_producer_ids"):
     """Reserve a block of producer ids, so that none is ever given twice."""
 
@@ -176,6 +193,8 @@ Command = (
     | DeleteTopic
     | AddPartitions
     | ChangeSettings
+    | ConfigureGroup
+    | ForgetGroup
     | AllocateProducerIds
 )
 
@@ -189,6 +208,8 @@ class Topic(msgspec.Struct, frozen=True):
     settings: dict[str, str]
     grown_by: uuid.UUID | None = None
     """The request that last added partitions."""
+    groups: dict[str, dict[str, str]] = {}
+    """The queue groups, each with the settings that are its own."""
 
     @property
     def partitions(self) -> int:
@@ -298,6 +319,10 @@ class ClusterMetadata:
                 return self._grow(command)
             case ChangeSettings():
                 return self._change(command)
+            case ConfigureGroup():
+                return self._configure_group(command)
+            case ForgetGroup():
+                return self._forget_group(command)
             case AllocateProducerIds(count):
                 first = self._next_producer_id
                 self._next_producer_id += count
@@ -400,6 +425,21 @@ class ClusterMetadata:
         for name in command.removed:
             settings.pop(name, None)
         return self._store(msgspec.structs.replace(topic, settings=settings))
+
+    def _configure_group(self, command: ConfigureGroup) -> Topic:
+        topic = self.topic_by_id(command.topic_id)
+        check_group_name(command.group)
+        check_group_settings(command.changed)
+        settings = {**topic.groups.get(command.group, {}), **command.changed}
+        for name in command.removed:
+            settings.pop(name, None)
+        groups = {**topic.groups, command.group: settings}
+        return self._store(msgspec.structs.replace(topic, groups=groups))
+
+    def _forget_group(self, command: ForgetGroup) -> Topic:
+        topic = self.topic_by_id(command.topic_id)
+        groups = {name: each for name, each in topic.groups.items() if name != command.group}
+        return self._store(msgspec.structs.replace(topic, groups=groups))
 
     def _store(self, topic: Topic) -> Topic:
         self._topics[topic.name] = topic
@@ -515,4 +555,13 @@ def check_topic_name(name: str) -> None:
     if _NAME.fullmatch(name) is None:
         raise InvalidTopicName(
             f"topic name {name!r} has characters other than letters, digits, '.', '_' and '-'"
+        )
+
+
+def check_group_name(name: str) -> None:
+    """Raise `InvalidGroupId` when a queue group cannot be called that."""
+    if not name or len(name.encode()) > _NAME_BYTES_MAX or not name.isprintable():
+        raise InvalidGroupId(
+            f"a queue group is named by 1 to {_NAME_BYTES_MAX} bytes of printable text, not"
+            f" {name[:_NAME_BYTES_MAX]!r}"
         )

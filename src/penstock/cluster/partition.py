@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from penstock.cluster.machine import Machine
+from penstock.cluster.partition_queue import DeliveryHost, PartitionQueue
 from penstock.cluster.producers import ProducerState, after_batch, check_sequence
 from penstock.cluster.replicated_log import ReplicaIdentity, ReplicatedLog, Transport
 from penstock.cluster.topic_machine import TopicMachine, encode_start_moved
@@ -50,9 +51,16 @@ class _InFlight:
 class Partition:
     """One partition: a replicated log of records, with the producers that write to it."""
 
-    def __init__(self, place: TopicPartition, log: ReplicatedLog, machine: TopicMachine) -> None:
+    def __init__(
+        self,
+        place: TopicPartition,
+        log: ReplicatedLog,
+        machine: TopicMachine,
+        queue: PartitionQueue,
+    ) -> None:
         self.place = place
         self.log = log
+        self.queue = queue
         self._machine = machine
         self._in_flight: dict[int, _InFlight] = {}
         self._refused: dict[int, BatchHeader] = {}
@@ -71,6 +79,7 @@ class Partition:
         workplace: Workplace,
         transport: Transport,
         raft_settings: RaftSettings,
+        host: DeliveryHost,
     ) -> "Partition":
         """Open the partition's files, recovering them when needed. Runs in a thread.
 
@@ -87,7 +96,7 @@ class Partition:
             transport=transport,
             raft_settings=raft_settings,
         )
-        return cls(place, log, machine)
+        return cls(place, log, machine, PartitionQueue(place, log, machine, workplace, host=host))
 
     @property
     def start_offset(self) -> Offset:

@@ -17,11 +17,17 @@ from penstock.cluster.identity import Identity
 from penstock.cluster.machine import Machine
 from penstock.cluster.metadata import METADATA_GROUP, ClusterMetadata, Replicas, Topic
 from penstock.cluster.partition import Partition
+from penstock.cluster.partition_queue import DeliveryHost
 from penstock.cluster.replicated_log import ReplicaIdentity, ReplicatedLog, Transport
-from penstock.cluster.topic_settings import TopicSettings, resolve_settings
+from penstock.cluster.topic_settings import (
+    TopicSettings,
+    resolve_group_settings,
+    resolve_settings,
+)
 from penstock.cluster.upkeep import Upkeep
 from penstock.cluster.workplace import Workplace
 from penstock.config import NodeOptions
+from penstock.delivery import GroupSettings
 from penstock.errors import (
     Corruption,
     NotLeader,
@@ -71,6 +77,8 @@ class ReplicaSet:
         self._partitions: dict[TopicPartition, Partition] = {}
         self._shards: dict[int, ReplicatedLog] = {}
         self._settings: dict[str, TopicSettings] = {}
+        self._group_settings: dict[tuple[str, str], tuple[Topic, GroupSettings]] = {}
+        self.delivery = DeliveryHost(self.group_settings)
         self.failures: dict[TopicPartition, PenstockError] = {}
         self._failed_groups: dict[TopicPartition, int] = {}
         self.on_opened: Callable[[ReplicatedLog, int | None], None] = lambda *_: None
@@ -104,6 +112,16 @@ class ReplicaSet:
         if settings is None:
             found = self._metadata.topic(topic)
             settings = self._settings[topic] = resolve_settings(found.settings, self._options)
+        return settings
+
+    def group_settings(self, topic: str, group: str) -> GroupSettings:
+        """Return the resolved settings of a queue group."""
+        found = self._metadata.topic(topic)
+        cached = self._group_settings.get((topic, group))
+        if cached is not None and cached[0] is found:
+            return cached[1]
+        settings = resolve_group_settings(topic, found.settings, found.groups.get(group, {}))
+        self._group_settings[topic, group] = (found, settings)
         return settings
 
     def opened(self) -> list[tuple[TopicPartition, Partition]]:
@@ -204,6 +222,8 @@ class ReplicaSet:
                 del self._failed_groups[place]
         for name in [name for name in self._settings if name not in self._metadata.topics]:
             del self._settings[name]
+        for key in [key for key in self._group_settings if key[0] not in self._metadata.topics]:
+            del self._group_settings[key]
         for number, log in list(self._shards.items()):
             if number < len(self._metadata.shards) and not self._is_mine(
                 self._metadata.shards[number]
@@ -330,6 +350,7 @@ class ReplicaSet:
                 workplace=self._workplace,
                 transport=self._transport,
                 raft_settings=self._raft_settings,
+                host=self.delivery,
             )
         except Corruption as error:
             self._replace_replica(place, replicas)

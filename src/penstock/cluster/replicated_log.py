@@ -74,6 +74,8 @@ _DRAIN_BYTES_MAX = 32 * 1024 * 1024
 _QUEUED_BYTES_MAX = 256 * 1024 * 1024
 # Replay after a restart reads at most about this many entries.
 _SNAPSHOT_ENTRIES = 50_000
+# An entry that nobody waits for is flushed by itself after this time.
+_SOON_S = 0.02
 FIRST_INDEX = EntryIndex(1)
 
 
@@ -168,6 +170,7 @@ class ReplicatedLog:
         self._records: list[_Proposal] = []
         self._states: list[_Proposal] = []
         self._queued_bytes = 0
+        self._soon: asyncio.TimerHandle | None = None
         self._in_flight: deque[_Proposal] = deque()
         # Entries up to here may be stored although their proposers were told that the disk is full.
         self._doubtful_index = EntryIndex(0)
@@ -324,6 +327,23 @@ class ReplicatedLog:
         """Append a state entry; the future gives what the machine answers once it is committed."""
         return self._propose(self._states, self._new_proposal(None, payload, waits_for_commit=True))
 
+    def propose_state_soon(self, payload: bytes) -> asyncio.Future[Any]:
+        """Append a state entry that nobody waits for: it shares the next flush of others.
+
+        When none comes it is flushed by itself a moment later.
+        """
+        proposal = self._new_proposal(None, payload, waits_for_commit=True)
+        self._states.append(proposal)
+        self._queued_bytes += proposal.size_bytes
+        if self._soon is None:
+            self._soon = self._workplace.loop.call_later(_SOON_S, self._drain_soon)
+        return proposal.waiter
+
+    def _drain_soon(self) -> None:
+        self._soon = None
+        if self._storage.is_idle:
+            self._drain()
+
     @property
     def is_idle(self) -> bool:
         """True when no proposal waits or is being written."""
@@ -332,11 +352,7 @@ class ReplicatedLog:
     def _new_proposal(
         self, batch: RecordBatch | None, payload: bytes, *, waits_for_commit: bool
     ) -> _Proposal:
-        self.check_serving()
-        if self._storage.is_full or self.applied_index < self._doubtful_index:
-            # A producer that was told so sends again. It is heard when the fate of the first copy
-            # is known, so that the second one is recognised.
-            raise DiskFull(f"the disk of {self.name} is full")
+        self.check_writable()
         if self._queued_bytes > _QUEUED_BYTES_MAX:
             raise Unavailable(
                 f"{self.name} has {self._queued_bytes} bytes waiting for the disk,"
@@ -344,6 +360,14 @@ class ReplicatedLog:
             )
         waiter = self._workplace.loop.create_future()
         return _Proposal(waiter, batch, payload, waits_for_commit=waits_for_commit)
+
+    def check_writable(self) -> None:
+        """Raise when nothing can be proposed, or earlier proposals may still come true."""
+        self.check_serving()
+        if self._storage.is_full or self.applied_index < self._doubtful_index:
+            # A producer that was told so sends again. It is heard when the fate of the first copy
+            # is known, so that the second one is recognised.
+            raise DiskFull(f"the disk of {self.name} is full")
 
     def _propose(self, queue: list[_Proposal], proposal: _Proposal) -> asyncio.Future[Any]:
         queue.append(proposal)

@@ -1,8 +1,12 @@
-"""The state of a topic's partition: its producers and where its log begins."""
+"""The state of a topic's partition: its producers, its queue groups, and where its log begins."""
+
+from collections.abc import Callable
 
 import msgspec
+from pyroaring import BitMap64
 
 from penstock.cluster.producers import ProducerState, after_batch
+from penstock.delivery import Change, DeliveryEvent, DeliveryState
 from penstock.ids import EntryIndex, Offset
 from penstock.log import StateEntry
 from penstock.record import BatchHeader, Buffer
@@ -18,10 +22,13 @@ class _Snapshot(msgspec.Struct, frozen=True):
     start_offset: int
     producers: dict[int, ProducerState]
     newest_timestamp: int = 0
+    delivery: bytes = b""
 
+
+Event = StartMoved | DeliveryEvent
 
 _encode = msgspec.msgpack.Encoder().encode
-_decode_event = msgspec.msgpack.Decoder(StartMoved).decode
+decode_event = msgspec.msgpack.Decoder(Event).decode
 _decode_snapshot = msgspec.msgpack.Decoder(_Snapshot).decode
 
 
@@ -33,6 +40,11 @@ class TopicMachine:
         self._newest_timestamp = 0
         self._start_offset = Offset(0)
         self.producers: dict[int, ProducerState] = {}
+        self.delivery = DeliveryState()
+        # Messages of other priorities than the normal one.
+        self.priorities: dict[int, BitMap64] = {}
+        self.on_delivery: Callable[[DeliveryEvent, Change], None] = lambda *_: None
+        self.on_trimmed: Callable[[], None] = lambda: None
 
     @property
     def start_offset(self) -> Offset:
@@ -54,10 +66,20 @@ class TopicMachine:
                 seen.epoch, seen.batches, self._newest_timestamp
             )
 
-    def apply_state(self, entry: StateEntry) -> Offset:
-        """Move the start of the log; it never moves back."""
-        event = _decode_event(entry.payload)
+    def apply_state(self, entry: StateEntry) -> Offset | Change:
+        """Move the start of the log, or keep the books of a queue group."""
+        event: Event = decode_event(entry.payload)
+        if isinstance(event, StartMoved):
+            return self._move_start(event)
+        change = self.delivery.apply(event)
+        self.on_delivery(event, change)
+        return change
+
+    def _move_start(self, event: StartMoved) -> Offset:
+        """The start never moves back. Queue groups are done with what lies before it."""
         self._start_offset = Offset(max(self._start_offset, event.offset))
+        self.delivery.trim(self._start_offset)
+        self.on_trimmed()
         return self._start_offset
 
     def snapshot(self) -> bytes:
@@ -68,7 +90,14 @@ class TopicMachine:
             for producer_id, state in self.producers.items()
             if state.last_timestamp >= oldest
         }
-        return _encode(_Snapshot(self.start_offset, self.producers, self._newest_timestamp))
+        return _encode(
+            _Snapshot(
+                self.start_offset,
+                self.producers,
+                self._newest_timestamp,
+                self.delivery.snapshot(),
+            )
+        )
 
     def restore(self, payload: bytes, index: EntryIndex) -> None:
         """Replace the state by that of a snapshot."""
@@ -77,8 +106,15 @@ class TopicMachine:
         self._start_offset = Offset(snapshot.start_offset)
         self.producers = snapshot.producers
         self._newest_timestamp = snapshot.newest_timestamp
+        if snapshot.delivery:
+            self.delivery.restore(snapshot.delivery)
 
 
 def encode_start_moved(offset: Offset) -> bytes:
     """Return the state entry that moves the start of the log."""
     return _encode(StartMoved(offset))
+
+
+def encode_delivery(event: DeliveryEvent) -> bytes:
+    """Return the state entry of an event of a queue group."""
+    return _encode(event)

@@ -4,16 +4,22 @@ Values are kept as the text that was given, and checked when it is given. A sett
 follows the node's options.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 
 from penstock.config import NodeOptions
+from penstock.delivery import GroupSettings, OrderMode
 from penstock.errors import InvalidSetting
 from penstock.log import LogSettings
 
 _INT32_MAX = 2**31 - 1
 _INT64_MAX = 2**63 - 1
+_NAME_MAX = 249
+_DAY_MS = 24 * 3600 * 1000
+LEASE_MS_MAX = _DAY_MS
+# The dead letters of a topic go to the topic of its name with this added.
+DEAD_LETTER_SUFFIX = ".dlq"
 
 
 class SettingType(Enum):
@@ -67,6 +73,11 @@ def _one_of(*choices: str) -> Callable[[str], str | None]:
 def _cleanup_policy(value: str) -> str | None:
     parts = {part.strip() for part in value.split(",")}
     return None if parts and parts <= {"delete", "compact"} else "is not delete, compact or both"
+
+
+def _dead_letter_topic(value: str) -> str | None:
+    is_name = len(value) <= _NAME_MAX and all(each.isalnum() or each in "._-" for each in value)
+    return None if is_name and value.isascii() else "is not the name of a topic"
 
 
 def _fixed(value: str) -> Callable[[NodeOptions], str]:
@@ -181,6 +192,81 @@ _DEFINITIONS = (
     ),
 )
 
+# What queue groups follow unless they have settings of their own.
+_DELIVERY_DEFINITIONS = (
+    SettingDefinition(
+        "delivery.lease.ms",
+        SettingType.LONG,
+        _fixed("30000"),
+        _number(1, LEASE_MS_MAX),
+        "how long a message is out with a consumer before it comes back",
+    ),
+    SettingDefinition(
+        "delivery.attempts.max",
+        SettingType.INT,
+        _fixed("4"),
+        _number(0, _INT32_MAX),
+        "deliveries before a message goes to the dead letters; 0 means no limit, which is the"
+        " default in strict order and for dead letters themselves",
+    ),
+    SettingDefinition(
+        "delivery.backoff.min.ms",
+        SettingType.LONG,
+        _fixed("1000"),
+        _number(0, _DAY_MS),
+        "how long a message rests after its first failure; the rest doubles each time",
+    ),
+    SettingDefinition(
+        "delivery.backoff.max.ms",
+        SettingType.LONG,
+        _fixed("60000"),
+        _number(0, _DAY_MS),
+        "how long a message rests at most",
+    ),
+    SettingDefinition(
+        "delivery.order",
+        SettingType.STRING,
+        _fixed(OrderMode.PARALLEL.value),
+        _one_of(*(mode.value for mode in OrderMode)),
+        "which messages may be out at once: all, one of each key, or one of the partition",
+    ),
+    SettingDefinition(
+        "delivery.ttl.ms",
+        SettingType.LONG,
+        _fixed("0"),
+        _number(0, _INT64_MAX),
+        "older messages are not delivered to queue groups; 0 means that age does not matter",
+    ),
+    SettingDefinition(
+        "delivery.in.flight.max",
+        SettingType.INT,
+        _fixed("100000"),
+        _number(1, 1_000_000),
+        "how many messages of a partition a group may have out; more make receives wait",
+    ),
+    SettingDefinition(
+        "delivery.consumer.in.flight.max",
+        SettingType.INT,
+        _fixed("10000"),
+        _number(1, 1_000_000),
+        "how many messages of a partition one consumer may have out; more make its receives wait",
+    ),
+    SettingDefinition(
+        "delivery.start",
+        SettingType.STRING,
+        _fixed("earliest"),
+        _one_of("earliest", "latest"),
+        "where a new queue group begins",
+    ),
+    SettingDefinition(
+        "delivery.dead.letter.topic",
+        SettingType.STRING,
+        _fixed(""),
+        _dead_letter_topic,
+        f"where dead letters go; empty for the topic's name with {DEAD_LETTER_SUFFIX} added",
+    ),
+)
+
 # Settings of Kafka that describe its own storage. They are accepted, so that tools which give them
 # work, and change nothing here: every acknowledged record is synced, and the index has every batch.
 _WITHOUT_EFFECT = (
@@ -197,6 +283,7 @@ DEFINITIONS: Mapping[str, SettingDefinition] = {
     definition.name: definition
     for definition in (
         *_DEFINITIONS,
+        *_DELIVERY_DEFINITIONS,
         *(
             SettingDefinition(
                 name, type_, _fixed(default), _number(0, _INT64_MAX), "accepted, has no effect"
@@ -225,6 +312,25 @@ def check_settings(settings: Mapping[str, str]) -> None:
             problems.append(f"{name}={value} {fault}")
     if problems:
         raise InvalidSetting("; ".join(problems))
+
+
+# None of them follows an option of the node.
+_GROUP_DEFAULTS = {
+    definition.name: definition.default(NodeOptions()) for definition in _DELIVERY_DEFINITIONS
+}
+
+
+def check_group_settings(settings: Mapping[str, str]) -> None:
+    """Raise `InvalidSetting` that names everything wrong with the settings of a queue group."""
+    check_group_setting_names(settings)
+    check_settings(settings)
+
+
+def check_group_setting_names(names: Iterable[str]) -> None:
+    """Raise `InvalidSetting` when a queue group has no settings of these names."""
+    unknown = [name for name in names if name not in _GROUP_DEFAULTS]
+    if unknown:
+        raise InvalidSetting(f"{', '.join(unknown)} is no setting of a queue group")
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,4 +371,34 @@ def resolve_settings(given: Mapping[str, str], options: NodeOptions) -> TopicSet
         timestamp_before_max_ms=int(text("message.timestamp.before.max.ms")),
         timestamp_after_max_ms=int(text("message.timestamp.after.max.ms")),
         in_sync_min=int(text("min.insync.replicas")),
+    )
+
+
+def resolve_group_settings(
+    topic: str, topic_given: Mapping[str, str], group_given: Mapping[str, str]
+) -> GroupSettings:
+    """Return the settings of a queue group: its own, else its topic's, else the defaults."""
+    given = {**topic_given, **group_given}
+
+    def text(name: str) -> str:
+        return given.get(name) or _GROUP_DEFAULTS[name]
+
+    order = OrderMode(text("delivery.order"))
+    dead_letter_topic = text("delivery.dead.letter.topic")
+    attempts_max = int(text("delivery.attempts.max"))
+    is_dead_end = topic.endswith(DEAD_LETTER_SUFFIX) and not dead_letter_topic
+    if "delivery.attempts.max" not in given and (order is OrderMode.STRICT or is_dead_end):
+        # Strict order skips nothing, and dead letters have nowhere to go.
+        attempts_max = 0
+    return GroupSettings(
+        lease_ms=int(text("delivery.lease.ms")),
+        attempts_max=attempts_max,
+        backoff_min_ms=int(text("delivery.backoff.min.ms")),
+        backoff_max_ms=int(text("delivery.backoff.max.ms")),
+        order=order,
+        ttl_ms=int(text("delivery.ttl.ms")),
+        in_flight_max=int(text("delivery.in.flight.max")),
+        consumer_in_flight_max=int(text("delivery.consumer.in.flight.max")),
+        start="latest" if text("delivery.start") == "latest" else "earliest",
+        dead_letter_topic=dead_letter_topic or f"{topic}{DEAD_LETTER_SUFFIX}",
     )

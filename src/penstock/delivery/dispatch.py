@@ -103,7 +103,7 @@ class Dispatcher:
         What is picked must be leased or settled with the next `reserve`, or the dispatcher be
         built anew.
         """
-        self._wake(now_ms)
+        self.wake(now_ms)
         if self._order is OrderMode.STRICT:
             return self._pick_strict(end)
         if self._order is OrderMode.KEY:
@@ -111,6 +111,11 @@ class Dispatcher:
         return [
             Pick(offset, self._ledger.attempts(offset)) for offset in self._take(count_max, end)
         ]
+
+    def put_back(self, offsets: Iterable[int]) -> None:
+        """These were picked and are not handed out after all; they go first next time."""
+        for offset in offsets:
+            heappush(self._ready[self._lane_of(offset)], offset)
 
     def reserve(self, event: Leased) -> None:
         """The picked messages are out, as `event` will say once it is committed."""
@@ -146,6 +151,14 @@ class Dispatcher:
                 heappush(self._deadlines, (lease.next_deadline_ms, delivery))
 
     # Time.
+
+    def wake(self, now_ms: int) -> None:
+        """Messages that have rested long enough are ready."""
+        while self._resting and self._resting[0][0] <= now_ms:
+            _, offset = heappop(self._resting)
+            # It may have been settled since, or be resting for longer after another delivery.
+            if self._ledger.waiting.get(offset, now_ms + 1) <= now_ms:
+                heappush(self._ready[self._lane_of(offset)], offset)
 
     def overdue(self, now_ms: int) -> list[int]:
         """Take the deliveries that hold a lease whose deadline has passed.
@@ -197,13 +210,6 @@ class Dispatcher:
         return found
 
     # Picking, in the order in which it is done.
-
-    def _wake(self, now_ms: int) -> None:
-        while self._resting and self._resting[0][0] <= now_ms:
-            _, offset = heappop(self._resting)
-            # It may have been settled since, or be resting for longer after another delivery.
-            if self._ledger.waiting.get(offset, now_ms + 1) <= now_ms:
-                heappush(self._ready[self._lane_of(offset)], offset)
 
     def _lane_of(self, offset: int) -> int:
         for lane, offsets in self._priorities.items():

@@ -3,9 +3,11 @@
 import asyncio
 from typing import Any
 
-from penstock.cluster import Partition, ReplicatedLog
+from penstock.cluster import Partition, PartitionQueue, ReplicatedLog
+from penstock.cluster.partition_queue import DeliveryHost
 from penstock.cluster.replicated_log import ReplicaIdentity
 from penstock.cluster.topic_machine import TopicMachine
+from penstock.delivery import GroupSettings
 from penstock.ids import EntryIndex, NodeId, Offset
 from penstock.log import LogSettings, StateEntry
 from penstock.raft import Incarnation, Member, Membership, Message, RaftSettings, decode, encode
@@ -107,7 +109,11 @@ class ReplicaGroup:
 
     def partition(self, node: int) -> Partition:
         """The partition as its producers see it on one node."""
-        return Partition(PLACE, self[node], self.witnesses[node])
+        log, machine = self[node], self.witnesses[node]
+        host = DeliveryHost(lambda _topic, _group: GroupSettings())
+        workplace = self.machines[node].workplace()
+        queue = PartitionQueue(PLACE, log, machine, workplace, host=host)
+        return Partition(PLACE, log, machine, queue)
 
     def isolate(self, node: int) -> None:
         """Cut all ways from and to a node."""

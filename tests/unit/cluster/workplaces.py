@@ -11,8 +11,10 @@ from typing import Any, TypeVar
 
 from penstock.cluster import ClusterMetadata, Machine, Partition, ReplicatedLog, Workplace
 from penstock.cluster.cluster import Cluster
+from penstock.cluster.partition_queue import DeliveryHost
 from penstock.cluster.replicated_log import ReplicaIdentity
 from penstock.config import Address, NodeOptions
+from penstock.delivery import GroupSettings
 from penstock.ids import NodeId, TopicPartition
 from penstock.log import LogSettings
 from penstock.raft import Incarnation, Member, Membership, Message, RaftSettings
@@ -35,6 +37,8 @@ GROUP = 10_000
 MEMBER = Member(NodeId(1), Incarnation(11))
 # Work runs inside `submit`, so anything that still moves does so within a few turns of the loop.
 _TURNS = 300
+PLAIN_GROUP = GroupSettings()
+START_MS = 1_700_000_000_000
 
 
 class LeashedExecutor(Executor):
@@ -92,12 +96,26 @@ class NoPeers:
         raise AssertionError(f"a group of one sends nothing: {message}")
 
 
+class LoopClock:
+    """A clock that follows the event loop, whose time jumps when there is nothing to do."""
+
+    def now_ms(self) -> int:
+        """Milliseconds since the epoch."""
+        return START_MS + int(asyncio.get_running_loop().time() * 1000)
+
+    def steady_s(self) -> float:
+        """Seconds that never jump."""
+        return asyncio.get_running_loop().time()
+
+
 class SimMachine:
     """One machine over several lives of its process."""
 
-    def __init__(self, capacity_bytes: int | None = None, *, seed: int = 1) -> None:
+    def __init__(
+        self, capacity_bytes: int | None = None, *, seed: int = 1, clock: Any = None
+    ) -> None:
         self.disk = SimDisk(capacity_bytes)
-        self.clock = SimClock()
+        self.clock = clock or SimClock()
         self.executor = LeashedExecutor()
         self._random = Random(seed)
 
@@ -129,7 +147,9 @@ class SimMachine:
         """Open the log of one partition and lead it."""
         return await led(self.open_log(machine, **settings))
 
-    async def partition(self, **settings: Any) -> Partition:
+    async def partition(
+        self, *, group_settings: GroupSettings = PLAIN_GROUP, **settings: Any
+    ) -> Partition:
         """Open one partition and lead it."""
         workplace = self.workplace()
         membership = Membership.of([MEMBER])
@@ -143,6 +163,7 @@ class SimMachine:
             workplace=workplace,
             transport=NoPeers(),
             raft_settings=RaftSettings(),
+            host=DeliveryHost(lambda _topic, _group: group_settings),
         )
         await led(partition.log)
         return partition

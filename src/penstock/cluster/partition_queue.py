@@ -1,0 +1,647 @@
+"""What the leader of a partition does for queue groups.
+
+The books of a group (`Ledger`) change by committed entries alone. This driver, on the leader, asks
+the dispatcher what can go out, reads it, hands it out and proposes the entry that says so; it turns
+acks and failures into entries; and one timer ends leases and wakes what has rested.
+
+Crash cases, by what has happened before the crash or the loss of leadership:
+
+- Messages handed out, their `Leased` not committed: the next leader does not know of the lease. The
+  messages come back early, their receipts are refused, and this delivery is not counted. An ack
+  never precedes its lease in the log, so it cannot be kept while the lease is lost.
+- An ack proposed: it commits or not; the one who asked gets an error and cannot know which. When it
+  asks again, `ack` with `is_repeated` takes a message that is settled for acked.
+- A lease whose proposal fails while this node still leads may yet be committed (a disk that ran
+  full). The dispatcher is dropped, and a new one is built only when nothing can come any more: no
+  lease is proposed and not decided, and the log takes proposals again.
+- A group that is reset or deleted: nothing is handed out between the proposal and its commit, so no
+  lease of before stands in the log after it.
+- Retention has removed messages above a group's floor: the start of the log is moved by an entry,
+  which settles them for every group on every replica alike.
+- The disk is nearly full: publishes are refused where they come in, entries of groups are not.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import NamedTuple
+from zlib import crc32
+
+from penstock.cluster.recent_records import RecentRecords
+from penstock.cluster.replicated_log import ReplicatedLog
+from penstock.cluster.topic_machine import TopicMachine, encode_delivery, encode_start_moved
+from penstock.cluster.workplace import Workplace
+from penstock.delivery import (
+    Acked,
+    Change,
+    DeadLettered,
+    DeliveryEvent,
+    Dispatcher,
+    Expired,
+    Extended,
+    Failure,
+    GroupCreated,
+    GroupDeleted,
+    GroupReset,
+    GroupSettings,
+    Leased,
+    Ledger,
+    OrderMode,
+    Part,
+    Pick,
+    Rejected,
+    Returned,
+    count_of,
+    to_runs,
+)
+from penstock.errors import GroupNotFound, PenstockError
+from penstock.ids import Offset, TopicPartition
+from penstock.record import Record
+
+# A delivery's number is the leader's term and, in as many bits, its count.
+_COUNT_BITS = 40
+# One receive stops at this size, but always returns a message.
+_BYTES_MAX = 8 * 1024 * 1024
+# A receive that meets nothing but messages that are too old or gone stops after so many.
+_PASSED_MAX = 20_000
+_EXPIRIES_MAX = 5_000
+# One who was woken has this long to take what is there before the next is woken.
+_WAKE_NEXT_S = 0.02
+# How soon a dispatcher is tried again that could not be built.
+_LOOK_AGAIN_MS = 500
+
+
+@dataclass(slots=True)
+class DeliveryCounts:
+    """What happened to messages of queue groups, on partitions that this node led."""
+
+    received: int = 0
+    acked: int = 0
+    nacked: int = 0
+    expired: int = 0
+    rejected: int = 0
+    dead_lettered: int = 0
+
+
+@dataclass(slots=True)
+class DeliveryHost:
+    """What the queues of all partitions of a node share."""
+
+    settings_of: Callable[[str, str], GroupSettings]
+    """Topic and group to settings."""
+    counts: DeliveryCounts = field(default_factory=DeliveryCounts)
+    on_dying: Callable[[TopicPartition, str], None] = lambda *_: None
+    """Told that a group has messages for the dead letters, on the leader."""
+
+
+class Handed(NamedTuple):
+    """One message of a delivery, and the how manieth time it goes out."""
+
+    record: Record
+    attempt: int
+
+
+class Delivery(NamedTuple):
+    """Messages that went out together."""
+
+    number: int
+    at_ms: int
+    until_ms: int
+    messages: list[Handed]
+
+
+class Return(NamedTuple):
+    """A message that a consumer could not handle; without a delay the group's backoff counts."""
+
+    delivery: int
+    offset: int
+    delay_ms: int | None
+    reason: str
+
+
+class Waiter(NamedTuple):
+    """Somebody who wants messages; `wake` is called once."""
+
+    consumer: str
+    wake: Callable[[], None]
+
+
+@dataclass(slots=True)
+class _Desk:
+    """What the leader keeps for one group."""
+
+    group: str
+    dispatcher: Dispatcher | None = None
+    order: OrderMode = OrderMode.PARALLEL
+    # Leases that are proposed and not decided.
+    undecided: int = 0
+    # Resets and deletions that are proposed and not decided.
+    barriers: int = 0
+    waiters: deque[Waiter] = field(default_factory=deque)
+
+
+class PartitionQueue:
+    """The queue groups of one partition, as far as its leader drives them."""
+
+    def __init__(
+        self,
+        place: TopicPartition,
+        log: ReplicatedLog,
+        machine: TopicMachine,
+        workplace: Workplace,
+        *,
+        host: DeliveryHost,
+    ) -> None:
+        self.place = place
+        self.log = log
+        self.records = RecentRecords(log)
+        self._machine = machine
+        self._workplace = workplace
+        self._host = host
+        self._desks: dict[str, _Desk] = {}
+        self._term = 0
+        self._count = 0
+        self._is_leading = False
+        self._waiting = 0
+        self._seen_end = Offset(-1)
+        self._is_trimming = False
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_at_ms = 0
+        machine.on_delivery = self._applied
+        machine.on_trimmed = self._trimmed
+        log.watch(self._moved)
+
+    # Groups.
+
+    @property
+    def groups(self) -> Mapping[str, Ledger]:
+        """The books of all groups, by name."""
+        return self._machine.delivery.ledgers
+
+    def ledger(self, group: str) -> Ledger:
+        """Return the books of a group or raise `GroupNotFound`."""
+        ledger = self._machine.delivery.ledgers.get(group)
+        if ledger is None:
+            raise GroupNotFound(f"there is no queue group {group!r} in {self.place}")
+        return ledger
+
+    def settings_of(self, group: str) -> GroupSettings:
+        """Return the settings of a group of this partition."""
+        return self._host.settings_of(self.place.topic, group)
+
+    def dispatcher(self, group: str) -> Dispatcher | None:
+        """Return what the leader knows about what goes out next; None while that is unknown."""
+        self.log.check_serving()
+        return self._dispatcher(self._desk(group))
+
+    async def create_group(self, group: str, floor: int) -> None:
+        """Let a group begin at `floor`; one that exists is left as it is."""
+        if group not in self._machine.delivery.ledgers:
+            await self._propose(GroupCreated(group, floor, self._now_ms()))
+
+    async def reset_group(self, group: str, floor: int) -> None:
+        """Let a group begin anew at `floor`; receipts that are out are refused from then on."""
+        self.ledger(group)
+        await self._propose_alone(GroupReset(group, floor, self._now_ms()))
+
+    async def delete_group(self, group: str) -> None:
+        """Forget a group."""
+        if group in self._machine.delivery.ledgers:
+            await self._propose_alone(GroupDeleted(group, self._now_ms()))
+
+    async def _propose_alone(self, event: GroupReset | GroupDeleted) -> None:
+        desk = self._desk(event.group)
+        desk.barriers += 1
+        try:
+            await self._propose(event)
+        finally:
+            desk.barriers -= 1
+            self._wake(desk)
+
+    # Handing out.
+
+    def receive_nowait(
+        self, group: str, *, count_max: int, lease_ms: int | None, consumer: str
+    ) -> Delivery | None:
+        """Hand out what is there now; None when nothing is, or the limits are reached."""
+        self.log.check_serving()
+        if self.ledger(group).floor < (start_offset := self.start_offset):
+            self._trim(start_offset)
+            return None
+        desk = self._desk(group)
+        settings = self.settings_of(group)
+        passed = 0
+        while passed < _PASSED_MAX:
+            dispatcher = self._dispatcher(desk)
+            room = dispatcher.room(consumer, settings) if dispatcher else 0
+            if dispatcher is None or room == 0:
+                return None
+            picks = dispatcher.pick(
+                min(count_max, room),
+                end=self.log.high_watermark,
+                now_ms=self._now_ms(),
+                key_of=self._key_of,
+            )
+            if not picks:
+                return None
+            delivery = self._lease(desk, dispatcher, picks, settings, lease_ms, consumer)
+            if delivery is not None:
+                return delivery
+            passed += len(picks)
+        return None
+
+    def _key_of(self, offset: int) -> int | None:
+        record = self.records.get(offset)
+        return None if record is None or record.key is None else crc32(record.key)
+
+    def _lease(
+        self,
+        desk: _Desk,
+        dispatcher: Dispatcher,
+        picks: list[Pick],
+        settings: GroupSettings,
+        lease_ms: int | None,
+        consumer: str,
+    ) -> Delivery | None:
+        """Read what was picked and propose its lease; None when all of it is too old or gone."""
+        now_ms = self._now_ms()
+        try:
+            self.log.check_writable()
+            handed, expired = self._read(dispatcher, picks, settings, now_ms)
+        except PenstockError:
+            dispatcher.put_back(pick.offset for pick in picks)
+            raise
+        self._count += 1
+        until_ms = now_ms + (settings.lease_ms if lease_ms is None else lease_ms)
+        event = Leased(
+            desk.group,
+            self._term << _COUNT_BITS | self._count,
+            to_runs(sorted(each.record.offset for each in handed)),
+            until_ms,
+            now_ms,
+            consumer,
+            _keys_of(picks, handed) if desk.order is OrderMode.KEY else [],
+            to_runs(sorted(expired)),
+        )
+        dispatcher.reserve(event)
+        self._propose_lease(desk, event)
+        self._arm(until_ms)
+        if desk.waiters:
+            self._wake(desk)
+        if not handed:
+            return None
+        self._host.counts.received += len(handed)
+        return Delivery(event.delivery, now_ms, until_ms, handed)
+
+    def _read(
+        self, dispatcher: Dispatcher, picks: list[Pick], settings: GroupSettings, now_ms: int
+    ) -> tuple[list[Handed], list[int]]:
+        """Return the messages to hand out, and the offsets of those too old or gone."""
+        offsets = [pick.offset for pick in picks]
+        ascending = sorted(offsets)
+        records = self.records.read(to_runs(ascending))
+        if ascending != offsets:
+            by_offset = dict(zip(ascending, records, strict=True))
+            records = [by_offset[offset] for offset in offsets]
+        handed: list[Handed] = []
+        expired: list[int] = []
+        ttl_ms = settings.ttl_ms
+        size_bytes = 0
+        for pick, record in zip(picks, records, strict=True):
+            if record is None or (
+                (ttl_ms or record.headers) and is_expired(record, ttl_ms, now_ms)
+            ):
+                expired.append(pick.offset)
+                continue
+            size_bytes += len(record.value or b"") + len(record.key or b"")
+            if size_bytes > _BYTES_MAX and handed:
+                done = len(handed) + len(expired)
+                dispatcher.put_back(each.offset for each in picks[done:])
+                break
+            handed.append(Handed(record, pick.attempts + 1))
+        return handed, expired
+
+    def _propose_lease(self, desk: _Desk, event: Leased) -> None:
+        desk.undecided += 1
+        proposed = self.log.propose_state_soon(encode_delivery(event))
+        proposed.add_done_callback(partial(self._lease_decided, desk))
+
+    def _lease_decided(self, desk: _Desk, proposed: "asyncio.Future[Change]") -> None:
+        desk.undecided -= 1
+        if proposed.cancelled() or proposed.exception() is not None:
+            desk.dispatcher = None
+        if desk.dispatcher is None and not desk.undecided:
+            self._wake(desk)
+
+    # What consumers answer.
+
+    async def ack(
+        self, group: str, parts: list[Part], *, is_repeated: bool = False
+    ) -> list[tuple[int, int]]:
+        """Settle messages; return delivery and offset of those whose lease does not hold.
+
+        `is_repeated` says that an earlier attempt may have been committed: what is settled then
+        counts as acked.
+        """
+        change = await self._propose(Acked(group, parts, self._now_ms()))
+        if is_repeated and change.stale:
+            ledger = self.ledger(group)
+            return [each for each in change.stale if not ledger.is_settled(each[1])]
+        return change.stale
+
+    async def nack(self, group: str, items: Sequence[Return]) -> list[tuple[int, int]]:
+        """Take back messages that could not be handled; each rests before it goes out again."""
+        now_ms = self._now_ms()
+        ledger = self.ledger(group)
+        settings = self.settings_of(group)
+        failures = []
+        for delivery, offset, delay_ms, reason in items:
+            rest_ms = delay_ms
+            if rest_ms is None:
+                jitter = self._workplace.randrange(1_000) / 1_000
+                rest_ms = settings.backoff_ms(ledger.attempts(offset) + 1, jitter)
+            failures.append(Failure(delivery, offset, now_ms + rest_ms, reason))
+        change = await self._propose(Returned(group, failures, settings.attempts_max, now_ms))
+        return change.stale
+
+    async def extend(
+        self, group: str, parts: list[Part], *, lease_ms: int
+    ) -> list[tuple[int, int]]:
+        """Let leases end `lease_ms` from now."""
+        now_ms = self._now_ms()
+        change = await self._propose(Extended(group, parts, now_ms + lease_ms, now_ms))
+        return change.stale
+
+    async def reject(self, group: str, items: Sequence[Return]) -> list[tuple[int, int]]:
+        """Send messages to the dead letters."""
+        now_ms = self._now_ms()
+        failures = [
+            Failure(delivery, offset, now_ms, reason) for delivery, offset, _, reason in items
+        ]
+        change = await self._propose(Rejected(group, failures, now_ms))
+        return change.stale
+
+    async def dead_lettered(self, group: str, offsets: Sequence[int]) -> None:
+        """Settle messages whose copies are committed."""
+        await self._propose(DeadLettered(group, to_runs(sorted(offsets)), self._now_ms()))
+
+    async def _propose(self, event: DeliveryEvent) -> Change:
+        change: Change = await self.log.propose_state(encode_delivery(event))
+        return change
+
+    # What was committed.
+
+    def _applied(self, event: DeliveryEvent, change: Change) -> None:
+        """Tell the dispatcher. Followers have none."""
+        if not self._is_leading:
+            return
+        desk = self._desk(event.group)
+        self._count_change(event, change)
+        if isinstance(event, (GroupCreated, GroupReset, GroupDeleted)):
+            desk.dispatcher = None
+        dispatcher = desk.dispatcher
+        if dispatcher is not None:
+            _tell(dispatcher, event, change)
+            for _, ready_at_ms in change.waiting:
+                self._arm(ready_at_ms)
+            if isinstance(event, Extended):
+                self._arm(event.until_ms)
+        if change.dying:
+            self._host.on_dying(self.place, event.group)
+        if desk.waiters and (change.ended or change.settled):
+            self._wake(desk)
+
+    def _count_change(self, event: DeliveryEvent, change: Change) -> None:
+        counts = self._host.counts
+        match event:
+            case Acked():
+                counts.acked += count_of(change.settled)
+            case Returned():
+                counts.nacked += len(change.waiting) + len(change.dying)
+            case Expired():
+                counts.expired += len(change.waiting) + len(change.dying)
+            case Rejected():
+                counts.rejected += len(change.dying)
+            case DeadLettered():
+                counts.dead_lettered += count_of(change.settled)
+
+    def _trimmed(self) -> None:
+        """Leases may have ended without a word to the dispatchers."""
+        for desk in self._desks.values():
+            desk.dispatcher = None
+        self._schedule()
+
+    # Leading.
+
+    def _moved(self) -> None:
+        """Entries were applied, or leadership has changed."""
+        is_serving = self.log.is_serving
+        if is_serving != self._is_leading or (is_serving and self.log.term != self._term):
+            self._leadership_changed(is_leading=is_serving)
+        end = self.log.high_watermark
+        if end != self._seen_end:
+            self._seen_end = end
+            if self._waiting:
+                for desk in self._desks.values():
+                    self._wake(desk)
+
+    def _leadership_changed(self, *, is_leading: bool) -> None:
+        self._is_leading = is_leading
+        self._term, self._count = self.log.term, 0
+        waiters: list[Waiter] = []
+        for desk in self._desks.values():
+            waiters += desk.waiters
+            desk.waiters.clear()
+        self._desks.clear()
+        self._waiting = 0
+        self._is_trimming = False
+        self.records.clear()
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if is_leading:
+            self._workplace.loop.call_soon(self._begin)
+        for waiter in waiters:
+            waiter.wake()
+
+    def _begin(self) -> None:
+        """Take up what the last leader left: leases that will end, and messages that are dying."""
+        if not self._is_leading:
+            return
+        for group, ledger in self._machine.delivery.ledgers.items():
+            if ledger.leases or ledger.waiting:
+                self._desk(group)
+            if ledger.dying:
+                self._host.on_dying(self.place, group)
+        self._schedule()
+
+    def _desk(self, group: str) -> _Desk:
+        desk = self._desks.get(group)
+        if desk is None:
+            desk = self._desks[group] = _Desk(group)
+        return desk
+
+    def _dispatcher(self, desk: _Desk) -> Dispatcher | None:
+        """Return the group's dispatcher, building it when that is safe; else None."""
+        order = self.settings_of(desk.group).order
+        if desk.barriers:
+            return None
+        if desk.dispatcher is not None and desk.order is order:
+            return desk.dispatcher
+        desk.dispatcher = None
+        ledger = self._machine.delivery.ledgers.get(desk.group)
+        if desk.undecided or ledger is None:
+            return None
+        self.log.check_writable()
+        desk.order = order
+        desk.dispatcher = Dispatcher(ledger, self._machine.priorities, order)
+        if (deadline_ms := desk.dispatcher.next_deadline_ms) is not None:
+            self._arm(deadline_ms)
+        return desk.dispatcher
+
+    @property
+    def start_offset(self) -> Offset:
+        """The first offset that can be read."""
+        return Offset(max(self.log.log.first_offset, self._machine.start_offset))
+
+    def _trim(self, start_offset: Offset) -> None:
+        """Settle what retention has removed, for every group and on every replica."""
+        if not self._is_trimming:
+            self._is_trimming = True
+            proposed = self.log.propose_state(encode_start_moved(start_offset))
+            proposed.add_done_callback(self._trim_decided)
+
+    def _trim_decided(self, proposed: "asyncio.Future[Offset]") -> None:
+        self._is_trimming = False
+        if not proposed.cancelled() and proposed.exception() is None:
+            for desk in self._desks.values():
+                self._wake(desk)
+
+    # Waiting.
+
+    def watch(self, group: str, waiter: Waiter) -> None:
+        """Call `waiter.wake` once, when something may be there for it or leadership ends."""
+        self._desk(group).waiters.append(waiter)
+        self._waiting += 1
+
+    def unwatch(self, group: str, waiter: Waiter) -> None:
+        """Undo `watch`; a waiter that was woken is not there any more."""
+        desk = self._desks.get(group)
+        if desk is not None and waiter in desk.waiters:
+            desk.waiters.remove(waiter)
+            self._waiting -= 1
+
+    def has_ready(self, group: str, consumer: str) -> bool:
+        """True when something may be there that this consumer has room for."""
+        desk = self._desk(group)
+        return self._has_ready(desk) and self._has_room(desk, consumer)
+
+    def _has_ready(self, desk: _Desk) -> bool:
+        try:
+            dispatcher = self._dispatcher(desk)
+        except PenstockError:
+            return False
+        if dispatcher is None:
+            return False
+        dispatcher.wake(self._now_ms())
+        return dispatcher.has_ready(self.log.high_watermark)
+
+    def _has_room(self, desk: _Desk, consumer: str) -> bool:
+        assert desk.dispatcher is not None, "something is ready"
+        return desk.dispatcher.room(consumer, self.settings_of(desk.group)) > 0
+
+    def _wake(self, desk: _Desk) -> None:
+        """Wake the first who has room; who takes messages wakes the next in turn."""
+        if not desk.waiters or not self._is_leading or not self._has_ready(desk):
+            return
+        for waiter in desk.waiters:
+            if self._has_room(desk, waiter.consumer):
+                desk.waiters.remove(waiter)
+                self._waiting -= 1
+                waiter.wake()
+                # It may have left, or take its time.
+                self._workplace.loop.call_later(_WAKE_NEXT_S, self._wake, desk)
+                return
+
+    # Time.
+
+    def _now_ms(self) -> int:
+        return self._workplace.clock.now_ms()
+
+    def _arm(self, at_ms: int) -> None:
+        """Let the timer go off at `at_ms` or before."""
+        if self._timer is not None:
+            if self._timer_at_ms <= at_ms:
+                return
+            self._timer.cancel()
+        self._timer_at_ms = at_ms
+        wait_s = max(0, at_ms - self._now_ms()) / 1000
+        self._timer = self._workplace.loop.call_later(wait_s, self._on_time)
+
+    def _on_time(self) -> None:
+        self._timer = None
+        if not self._is_leading:
+            return
+        now_ms = self._now_ms()
+        for desk in list(self._desks.values()):
+            try:
+                dispatcher = self._dispatcher(desk)
+                if dispatcher is not None:
+                    self._expire(desk, dispatcher.overdue(now_ms), now_ms)
+                    dispatcher.wake(now_ms)
+            except PenstockError:
+                # The disk is full, or leadership ends; what is overdue stays so.
+                desk.dispatcher = None
+            self._wake(desk)
+        self._schedule()
+
+    def _expire(self, desk: _Desk, overdue: list[int], now_ms: int) -> None:
+        attempts_max = self.settings_of(desk.group).attempts_max if overdue else 0
+        for start in range(0, len(overdue), _EXPIRIES_MAX):
+            deliveries = overdue[start : start + _EXPIRIES_MAX]
+            event = Expired(desk.group, deliveries, attempts_max, now_ms)
+            proposed = self.log.propose_state(encode_delivery(event))
+            desk.undecided += 1
+            proposed.add_done_callback(partial(self._lease_decided, desk))
+
+    def _schedule(self) -> None:
+        """Arm the timer for the earliest deadline; look again soon where that is unknown."""
+        for desk in self._desks.values():
+            try:
+                dispatcher = self._dispatcher(desk)
+            except PenstockError:
+                dispatcher = None
+            if dispatcher is None and desk.group in self._machine.delivery.ledgers:
+                self._arm(self._now_ms() + _LOOK_AGAIN_MS)
+            elif dispatcher and (deadline_ms := dispatcher.next_deadline_ms) is not None:
+                self._arm(deadline_ms)
+
+
+def is_expired(record: Record, ttl_ms: int, now_ms: int) -> bool:
+    """True when a record is too old to be delivered."""
+    if ttl_ms and record.timestamp + ttl_ms <= now_ms:
+        return True
+    for name, value in record.headers:
+        if name == "penstock-expires-at" and value is not None and value.isdigit():
+            return int(value) <= now_ms
+    return False
+
+
+def _keys_of(picks: Iterable[Pick], handed: Iterable[Handed]) -> list[int | None]:
+    keys = {pick.offset: pick.key for pick in picks}
+    return [keys[offset] for offset in sorted(each.record.offset for each in handed)]
+
+
+def _tell(dispatcher: Dispatcher, event: DeliveryEvent, change: Change) -> None:
+    match event:
+        case Leased():
+            dispatcher.leased(event)
+        case Extended(_, parts):
+            dispatcher.extended({part.delivery for part in parts})
+        case Expired(_, deliveries):
+            dispatcher.changed(change)
+            dispatcher.expired(deliveries)
+        case _:
+            dispatcher.changed(change)

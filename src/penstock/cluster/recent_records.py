@@ -1,0 +1,107 @@
+"""Records that were read for delivery a moment ago.
+
+Consumers of a queue group take messages from a partition a few at a time and one after the other,
+so the batches that one of them needs were mostly decoded for the one before. A stretch of
+consecutive batches is decoded once and kept while it is among the last few that were used.
+"""
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from penstock.cluster.replicated_log import ReplicatedLog
+from penstock.errors import Corruption
+from penstock.record import BatchHeader, Record, checksum_matches, decode_records, read_header
+
+# Read ahead in one go where messages are taken in order.
+_AHEAD_BYTES = 128 * 1024
+_STRETCHES_MAX = 4
+# Offsets without a record are looked at in portions of this many.
+_GONE_MAX = 100_000
+_SPAN_MAX = 1_000_000
+
+
+class _Stretch(NamedTuple):
+    """Consecutive offsets from `start` on, each with its record or None when that is gone."""
+
+    start: int
+    end: int
+    records: list[Record | None]
+
+
+class RecentRecords:
+    """Reads committed records of a partition by offset."""
+
+    def __init__(self, log: ReplicatedLog) -> None:
+        self._log = log
+        self._stretches: list[_Stretch] = []
+
+    def read(self, runs: Iterable[tuple[int, int]]) -> list[Record | None]:
+        """Return the records of runs of committed offsets, in their order; None for one gone."""
+        found: list[Record | None] = []
+        for start, end in runs:
+            position = start
+            while position < end:
+                stretch = self._stretch_at(position, is_run=end - position > 1)
+                stop = min(end, stretch.end)
+                found += stretch.records[position - stretch.start : stop - stretch.start]
+                position = stop
+        return found
+
+    def get(self, offset: int) -> Record | None:
+        """Return one committed record, or None when it is gone."""
+        return self.read([(offset, offset + 1)])[0]
+
+    def clear(self) -> None:
+        """Forget everything."""
+        self._stretches.clear()
+
+    def _stretch_at(self, offset: int, *, is_run: bool) -> _Stretch:
+        for number, stretch in enumerate(self._stretches):
+            if stretch.start <= offset < stretch.end:
+                if number:
+                    self._stretches.insert(0, self._stretches.pop(number))
+                return stretch
+        goes_on = is_run or any(stretch.end == offset for stretch in self._stretches)
+        stretch = self._load(offset, _AHEAD_BYTES if goes_on else 1)
+        self._stretches.insert(0, stretch)
+        del self._stretches[_STRETCHES_MAX:]
+        return stretch
+
+    def _load(self, offset: int, bytes_max: int) -> _Stretch:
+        """Decode what is stored from `offset` on; before the log's start everything is gone."""
+        end_offset = self._log.high_watermark
+        if offset < (first_offset := self._log.log.first_offset):
+            end = min(first_offset, offset + _GONE_MAX)
+            return _Stretch(offset, end, [None] * (end - offset))
+        found = self._log.log.read(offset, end_offset=end_offset, bytes_max=bytes_max)
+        batches = _split(memoryview(found.read())) if found else []
+        if not batches or batches[0][0].base_offset >= offset + _GONE_MAX:
+            # Compaction has removed what was here.
+            end = min(end_offset, offset + _GONE_MAX)
+            return _Stretch(offset, end, [None] * (end - offset))
+        start = min(offset, batches[0][0].base_offset)
+        while len(batches) > 1 and batches[-1][0].next_offset > start + _SPAN_MAX:
+            batches.pop()
+        end = batches[-1][0].next_offset
+        records: list[Record | None] = [None] * (end - start)
+        for header, batch in batches:
+            if not checksum_matches(batch):
+                raise Corruption(
+                    f"the batch at offset {header.base_offset} of {self._log.name} fails its"
+                    " checksum"
+                )
+            if not header.is_control:
+                for record in decode_records(batch):
+                    records[record.offset - start] = record
+        return _Stretch(start, end, records)
+
+
+def _split(view: memoryview) -> list[tuple[BatchHeader, memoryview]]:
+    """Cut stored bytes into batches; the log returns whole ones."""
+    batches = []
+    position = 0
+    while position < len(view):
+        header = read_header(view, position)
+        batches.append((header, view[position : position + header.size_bytes]))
+        position += header.size_bytes
+    return batches

@@ -1,0 +1,354 @@
+"""Receiving and answering, on a node that is a cluster of its own."""
+
+import asyncio
+
+import pytest
+
+from penstock.broker import Broker, Message, Nack, Reject
+from penstock.errors import (
+    InvalidGroupId,
+    InvalidReceipt,
+    InvalidRequest,
+    InvalidSetting,
+    LeaseExpired,
+    TopicNotFound,
+)
+from penstock.ids import TopicPartition
+from penstock.record import Record, encode_batch
+from tests.unit.broker.brokers import started
+from tests.unit.cluster.workplaces import LoopClock, SimMachine, run
+
+TOPIC = "orders"
+GROUP = "workers"
+
+
+async def started_with(*values: bytes, partition: int = 0) -> Broker:
+    broker = await started(SimMachine(clock=LoopClock()))
+    if values:
+        await publish(broker, *values, partition=partition)
+    return broker
+
+
+async def publish(
+    broker: Broker, *values: bytes, partition: int = 0, key: bytes | None = None
+) -> int:
+    records = [Record(number, 0, key, value) for number, value in enumerate(values)]
+    place = TopicPartition(TOPIC, partition)
+    return await broker.publisher.publish(place, memoryview(encode_batch(records))).offset
+
+
+async def receive(broker: Broker, count: int = 10, **options: object) -> list[Message]:
+    return await broker.queues.receive(TOPIC, GROUP, count_max=count, **options)  # type: ignore[arg-type]
+
+
+def values(messages: list[Message]) -> list[bytes | None]:
+    return [message.value for message in messages]
+
+
+def test_messages_go_out_once_and_are_settled_by_their_receipts() -> None:
+    async def scene() -> None:
+        broker = await started_with(b"a", b"b", b"c")
+
+        messages = await receive(broker, 2)
+        rest = await receive(broker)
+        nothing = await receive(broker)
+        outcomes = await broker.queues.ack(TOPIC, GROUP, [each.receipt for each in messages])
+
+        assert values(messages) == [b"a", b"b"]
+        assert values(rest) == [b"c"]
+        assert nothing == []
+        assert outcomes == [None, None]
+        assert [each.attempt for each in messages] == [1, 1]
+
+    run(scene())
+
+
+def test_every_group_gets_every_message() -> None:
+    async def scene() -> None:
+        broker = await started_with(b"a")
+
+        first = await broker.queues.receive(TOPIC, "one", count_max=1)
+        second = await broker.queues.receive(TOPIC, "two", count_max=1)
+
+        assert values(first) == values(second) == [b"a"]
+        assert await broker.queues.groups(TOPIC) == ["one", "two"]
+
+    run(scene())
+
+
+def test_messages_of_all_partitions_are_received() -> None:
+    async def scene() -> None:
+        broker = await started_with(b"a", partition=0)
+        await publish(broker, b"b", partition=1)
+
+        messages = await receive(broker)
+
+        assert sorted(values(messages)) == [b"a", b"b"]  # type: ignore[type-var]
+        outcomes = await broker.queues.ack(TOPIC, GROUP, [each.receipt for each in messages])
+        assert outcomes == [None, None]
+
+    run(scene())
+
+
+def test_a_message_whose_lease_ends_comes_back_and_its_old_receipt_is_refused() -> None:
+    async def scene() -> None:
+        broker = await started_with(b"a")
+        first = await receive(broker, lease_ms=1_000)
+
+        second = await receive(broker, wait_ms=5_000)
+
+        assert values(second) == [b"a"]
+        assert second[0].attempt == 2
+        (refused,) = await broker.queues.ack(TOPIC, GROUP, [first[0].receipt])
+        assert isinstance(refused, LeaseExpired)
+        assert await broker.queues.ack(TOPIC, GROUP, [second[0].receipt]) == [None]
+
+    run(scene())
+
+
+def test_an_extended_lease_holds() -> None:
+    async def scene() -> None:
+        broker = await started_with(b"a")
+        (message,) = await receive(broker, lease_ms=1_000)
+
+        outcomes = await broker.queues.extend(TOPIC, GROUP, [message.receipt], lease_ms=60_000)
+        await asyncio.sleep(5)
+
+        assert outcomes == [None]
+        assert await receive(broker) == []
+        assert await broker.queues.ack(TOPIC, GROUP, [message.receipt]) == [None]
+
+    run(scene())
+
+
+def test_a_message_that_is_given_back_rests_before_it_goes_out_again() -> None:
+    async def scene() -> None:
+        broker = await started_with(b"a")
+        loop = asyncio.get_running_loop()
+        (message,) = await receive(broker)
+
+        given_back_s = loop.time()
+        assert await broker.queues.nack(TOPIC, GROUP, [Nack(message.receipt)]) == [None]
+        at_once = await receive(broker)
+        (again,) = await receive(broker, wait_ms=20_000)
+
+        assert at_once == []
+        assert again.attempt == 2
+        assert 0.999 <= loop.time() - given_back_s < 1.3
+
+        given_back_s = loop.time()
+        await broker.queues.nack(TOPIC, GROUP, [Nack(again.receipt, delay_ms=5_000)])
+        (third,) = await receive(broker, wait_ms=20_000)
+
+        assert third.attempt == 3
+        assert 4.999 <= loop.time() - given_back_s < 5.1
+
+    run(scene())
+
+
+def test_an_extension_to_nothing_gives_the_message_back_at_once() -> None:
+    async def scene() -> None:
+        broker = await started_with(b"a")
+        (message,) = await receive(broker)
+
+        assert await broker.queues.extend(TOPIC, GROUP, [message.receipt], lease_ms=0) == [None]
+
+        (again,) = await receive(broker)
+        assert again.attempt == 2
+
+    run(scene())
+
+
+def test_who_waits_is_woken_by_a_publish() -> None:
+    async def scene() -> None:
+        broker = await started_with()
+        loop = asyncio.get_running_loop()
+        waiting = asyncio.ensure_future(receive(broker, wait_ms=20_000))
+        await asyncio.sleep(3.3)
+        began_s = loop.time()
+
+        await publish(broker, b"a", partition=1)
+
+        assert values(await waiting) == [b"a"]
+        assert loop.time() - began_s < 0.05
+
+    run(scene())
+
+
+def test_several_who_wait_share_what_comes() -> None:
+    async def scene() -> None:
+        broker = await started_with()
+        waiting = [
+            asyncio.ensure_future(receive(broker, 1, wait_ms=20_000, consumer=str(number)))
+            for number in range(5)
+        ]
+        await asyncio.sleep(1)
+
+        await publish(broker, *(str(number).encode() for number in range(5)))
+        found = [value for each in await asyncio.gather(*waiting) for value in values(each)]
+
+        assert sorted(found) == [b"0", b"1", b"2", b"3", b"4"]  # type: ignore[type-var]
+
+    run(scene())
+
+
+def test_a_wait_that_nothing_ends_returns_nothing_in_time() -> None:
+    async def scene() -> None:
+        broker = await started_with()
+        loop = asyncio.get_running_loop()
+        began_s = loop.time()
+
+        assert await receive(broker, wait_ms=3_000) == []
+
+        assert 3.0 <= loop.time() - began_s < 3.1
+
+    run(scene())
+
+
+def test_limits_of_messages_in_flight_make_receives_wait() -> None:
+    async def scene() -> None:
+        broker = await started_with(b"a", b"b", b"c")
+        await broker.queues.configure_group(
+            TOPIC, GROUP, {"delivery.consumer.in.flight.max": "2", "delivery.in.flight.max": "2"}
+        )
+        messages = await receive(broker, consumer="one")
+        waiting = asyncio.ensure_future(receive(broker, wait_ms=20_000, consumer="two"))
+        await asyncio.sleep(2)
+
+        assert values(messages) == [b"a", b"b"]
+        assert not waiting.done()
+        await broker.queues.ack(TOPIC, GROUP, [messages[0].receipt])
+
+        assert values(await waiting) == [b"c"]
+
+    run(scene())
+
+
+def test_in_key_order_a_key_waits_for_its_earlier_message_and_others_do_not() -> None:
+    async def scene() -> None:
+        broker = await started_with()
+        await broker.queues.configure_group(TOPIC, GROUP, {"delivery.order": "key"})
+        await publish(broker, b"a1", b"a2", key=b"a")
+        await publish(broker, b"b1", key=b"b")
+
+        first = await receive(broker)
+        await broker.queues.ack(TOPIC, GROUP, [first[0].receipt])
+        second = await receive(broker)
+
+        assert values(first) == [b"a1", b"b1"]
+        assert values(second) == [b"a2"]
+
+    run(scene())
+
+
+def test_in_strict_order_one_is_out_at_a_time_and_none_is_skipped() -> None:
+    async def scene() -> None:
+        broker = await started_with(b"a", b"b")
+        await broker.queues.configure_group(
+            TOPIC, GROUP, {"delivery.order": "strict", "delivery.backoff.min.ms": "10"}
+        )
+        for attempt in range(1, 8):
+            (message,) = await receive(broker, wait_ms=5_000)
+            assert (message.value, message.attempt) == (b"a", attempt)
+            await broker.queues.nack(TOPIC, GROUP, [Nack(message.receipt)])
+        (message,) = await receive(broker, wait_ms=5_000)
+        await broker.queues.ack(TOPIC, GROUP, [message.receipt])
+
+        assert values(await receive(broker)) == [b"b"]
+
+    run(scene())
+
+
+def test_a_group_that_begins_at_the_end_sees_what_comes_later_in_all_partitions() -> None:
+    async def scene() -> None:
+        broker = await started_with(b"old")
+        await broker.queues.create_group(TOPIC, GROUP, {"delivery.start": "latest"})
+        await publish(broker, b"new")
+        await publish(broker, b"new too", partition=1)
+
+        assert sorted(values(await receive(broker))) == [b"new", b"new too"]  # type: ignore[type-var]
+
+    run(scene())
+
+
+def test_outcomes_come_in_the_order_of_the_receipts() -> None:
+    async def scene() -> None:
+        broker = await started_with(b"a", b"b")
+        first, second = await receive(broker)
+
+        outcomes = await broker.queues.ack(
+            TOPIC, GROUP, [second.receipt, "nonsense", first.receipt, "0.1.2", "9.1.1"]
+        )
+
+        assert [type(each) for each in outcomes] == [
+            type(None),
+            InvalidReceipt,
+            type(None),
+            LeaseExpired,
+            LeaseExpired,
+        ]
+        again = await broker.queues.ack(TOPIC, GROUP, [first.receipt, first.receipt])
+        assert [type(each) for each in again] == [LeaseExpired, LeaseExpired]
+
+    run(scene())
+
+
+def test_an_acked_message_does_not_come_back_after_a_restart_and_a_lease_holds() -> None:
+    async def scene() -> None:
+        machine = SimMachine(clock=LoopClock())
+        broker = await started(machine)
+        await publish(broker, b"a", b"b", b"c")
+        first, second = await receive(broker, 2)
+        await broker.queues.ack(TOPIC, GROUP, [first.receipt])
+        await asyncio.sleep(0.1)
+
+        machine.disk.kill()
+        reborn = await started(machine)
+
+        assert values(await receive(reborn)) == [b"c"]
+        assert await reborn.queues.ack(TOPIC, GROUP, [second.receipt]) == [None]
+
+    run(scene())
+
+
+def test_a_lease_that_was_not_journalled_is_forgotten_and_its_receipt_refused() -> None:
+    async def scene() -> None:
+        machine = SimMachine(clock=LoopClock())
+        broker = await started(machine)
+        await publish(broker, b"a")
+        await broker.queues.create_group(TOPIC, GROUP)
+        await receive(broker, 1, lease_ms=1)
+        (message,) = await receive(broker, 1, wait_ms=1_000)
+
+        machine.disk.kill()
+        reborn = await started(machine)
+
+        (again,) = await receive(reborn)
+        assert again.attempt == message.attempt == 2
+        (refused,) = await reborn.queues.ack(TOPIC, GROUP, [message.receipt])
+        assert isinstance(refused, LeaseExpired)
+
+    run(scene())
+
+
+def test_nonsense_is_refused_by_name() -> None:
+    async def scene() -> None:
+        broker = await started_with(b"a")
+        queues = broker.queues
+
+        with pytest.raises(TopicNotFound):
+            await queues.receive("nothing", GROUP, count_max=1)
+        with pytest.raises(InvalidRequest, match="count_max is 0, not between 1 and"):
+            await receive(broker, 0)
+        with pytest.raises(InvalidRequest, match="lease_ms is -1"):
+            await receive(broker, lease_ms=-1)
+        with pytest.raises(InvalidGroupId):
+            await queues.receive(TOPIC, "", count_max=1)
+        with pytest.raises(InvalidSetting, match=r"retention\.ms is no setting of a queue group"):
+            await queues.configure_group(TOPIC, GROUP, {"retention.ms": "1"})
+        with pytest.raises(InvalidRequest, match="delay_ms is -5"):
+            await queues.nack(TOPIC, GROUP, [Nack("0.1.2", delay_ms=-5)])
+        with pytest.raises(InvalidRequest, match="at most 4096 are allowed"):
+            await queues.reject(TOPIC, GROUP, [Reject("0.1.2", reason="x" * 5_000)])
+
+    run(scene())
