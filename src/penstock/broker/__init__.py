@@ -14,6 +14,7 @@ from penstock.broker.queue_values import Message, Nack, Outcome, Reject
 from penstock.broker.statistics import Statistics
 from penstock.broker.topics import NewTopic, SettingValue
 from penstock.cluster import Partition, PartitionStatus, SettingType, Topic
+from penstock.delivery import GroupSettings
 from penstock.log import FileRange
 
 __all__ = [
@@ -24,6 +25,7 @@ __all__ = [
     "FetchRequest",
     "Fetched",
     "FileRange",
+    "GroupSettings",
     "Message",
     "Messages",
     "Nack",

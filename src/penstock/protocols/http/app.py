@@ -23,6 +23,7 @@ from penstock.protocols.http.endpoints import Answer, Endpoint
 from penstock.protocols.http.exchange import BODY_BYTES_MAX, json_response
 from penstock.protocols.http.openapi import describe
 from penstock.protocols.http.publishing import publishing_endpoints
+from penstock.protocols.http.receiving import receiving_endpoints
 from penstock.protocols.http.topics import topic_endpoints
 from penstock.protocols.http.view import NodeView
 
@@ -46,6 +47,7 @@ def create_app(view: NodeView, *, body_bytes_max: int = BODY_BYTES_MAX) -> Starl
         *_endpoints(view),
         *topic_endpoints(view),
         *publishing_endpoints(view, bytes_max=body_bytes_max),
+        *receiving_endpoints(view),
         *cluster_endpoints(view),
     ]
     document = describe(endpoints, version=__version__)

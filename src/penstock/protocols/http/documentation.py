@@ -144,6 +144,8 @@ def _type(schema: dict[str, Any]) -> str:
     if "$ref" in schema:
         name = escape(schema["$ref"].rsplit("/", 1)[-1])
         return f'<a href="#type-{name}"><code>{name}</code></a>'
+    if "prefixItems" in schema:
+        return f"({', '.join(_type(each) for each in schema['prefixItems'])})"
     if schema.get("type") == "array":
         return f"list of {_type(schema['items'])}"
     if "anyOf" in schema:

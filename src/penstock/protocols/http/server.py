@@ -8,6 +8,8 @@ import uvicorn
 from starlette.types import ASGIApp
 
 STOP_WAIT_S = 5
+# Longer than the longest poll, so that a consumer keeps its connection.
+KEEP_ALIVE_S = 75
 
 
 class HttpServer:
@@ -33,6 +35,7 @@ class HttpServer:
             log_config=None,
             log_level="warning",
             server_header=False,
+            timeout_keep_alive=KEEP_ALIVE_S,
             timeout_graceful_shutdown=STOP_WAIT_S,
         )
         config.load()

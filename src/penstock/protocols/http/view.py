@@ -8,10 +8,14 @@ from prometheus_client import CollectorRegistry
 from penstock.broker import (
     Acks,
     ClusterStatus,
+    GroupSettings,
+    Message,
+    Nack,
     NewMessage,
     NewTopic,
     PartitionStatus,
     Published,
+    Reject,
     SettingValue,
     Topic,
 )
@@ -110,6 +114,57 @@ class MessagesView(Protocol):
         """Return the first offset of a partition and the one after its last."""
 
 
+class QueuesView(Protocol):
+    """What consumers of queue groups can do."""
+
+    async def receive(
+        self,
+        topic: str,
+        group: str,
+        *,
+        count_max: int,
+        wait_ms: int,
+        lease_ms: int | None,
+        consumer: str,
+    ) -> list[Message]:
+        """Return messages, waiting up to `wait_ms` for the first."""
+
+    async def receive_any(
+        self,
+        topics: Sequence[str],
+        group: str,
+        *,
+        count_max: int,
+        wait_ms: int,
+        lease_ms: int | None,
+        consumer: str,
+    ) -> list[Message]:
+        """The same from several topics."""
+
+    async def ack(
+        self, topic: str, group: str, receipts: Sequence[str]
+    ) -> list[PenstockError | None]:
+        """Settle messages."""
+
+    async def nack(
+        self, topic: str, group: str, items: Sequence[Nack]
+    ) -> list[PenstockError | None]:
+        """Give messages back."""
+
+    async def extend(
+        self, topic: str, group: str, receipts: Sequence[str], *, lease_ms: int
+    ) -> list[PenstockError | None]:
+        """Let leases end `lease_ms` from now."""
+
+    async def reject(
+        self, topic: str, group: str, items: Sequence[Reject]
+    ) -> list[PenstockError | None]:
+        """Send messages to the dead letters."""
+
+    def settings_of(self, topic: str, group: str) -> GroupSettings:
+        """Return how a group hands out messages."""
+
+
 class NodeView(Protocol):
     """A running node, seen from outside. No method may block."""
 
@@ -132,6 +187,10 @@ class NodeView(Protocol):
     @property
     def messages(self) -> MessagesView:
         """What can be done with single messages."""
+
+    @property
+    def queues(self) -> QueuesView:
+        """What consumers can do."""
 
     @property
     def operations(self) -> OperationsView:

@@ -1,0 +1,241 @@
+"""`/v1/topics/{topic}/groups/{group}/...`: receive messages and say what came of them."""
+
+from collections.abc import Sequence
+
+from msgspec import UNSET
+from starlette.requests import Request
+from starlette.responses import Response
+
+from penstock.broker import Message, Nack, Reject
+from penstock.errors import PenstockError
+from penstock.protocols.http.answers import describe_failure
+from penstock.protocols.http.contents import show_headers, to_text
+from penstock.protocols.http.endpoints import FAILURES, GROUP, TOPIC, Answer, Endpoint
+from penstock.protocols.http.exchange import from_here, json_response, read_body
+from penstock.protocols.http.message_bodies import (
+    AckBody,
+    ExtendBody,
+    FailedReceipt,
+    NackBody,
+    ReceiveAnyBody,
+    ReceiveBody,
+    ReceivedMessage,
+    ReceivedMessages,
+    RejectBody,
+    Settled,
+    SettledReceipt,
+)
+from penstock.protocols.http.times import read_duration_ms
+from penstock.protocols.http.view import NodeView
+
+WAIT_MS_MAX = 60_000
+LEASE_MS_MAX = 12 * 3_600_000
+BACKOFF_MS_MAX = 7 * 86_400_000
+# Room for the receipts and reasons of the largest request.
+_BODY_BYTES_MAX = 16 * 1024 * 1024
+
+_GROUP_PATH = "/v1/topics/{topic}/groups/{group}"
+_SETTLED = {200: Answer(meaning="What was accepted.", body=Settled), **FAILURES}
+
+
+def receiving_endpoints(view: NodeView) -> list[Endpoint]:
+    """The verbs of consumers."""
+    return [*_receiving(view), *_settling(view), *_refusing(view)]
+
+
+def _receiving(view: NodeView) -> list[Endpoint]:
+    async def receive(request: Request) -> Response:
+        body = await read_body(request, ReceiveBody)
+        found = await view.queues.receive(
+            request.path_params["topic"],
+            request.path_params["group"],
+            count_max=body.max,
+            wait_ms=read_duration_ms("wait", body.wait, max_ms=WAIT_MS_MAX),
+            lease_ms=_lease_ms(body.lease),
+            consumer=body.consumer,
+        )
+        return json_response(ReceivedMessages(messages=[show_message(each) for each in found]))
+
+    async def receive_any(request: Request) -> Response:
+        body = await read_body(request, ReceiveAnyBody)
+        found = await view.queues.receive_any(
+            body.topics,
+            request.path_params["group"],
+            count_max=body.max,
+            wait_ms=read_duration_ms("wait", body.wait, max_ms=WAIT_MS_MAX),
+            lease_ms=_lease_ms(body.lease),
+            consumer=body.consumer,
+        )
+        return json_response(ReceivedMessages(messages=[show_message(each) for each in found]))
+
+    answer = Answer(meaning="What was ready; perhaps nothing.", body=ReceivedMessages)
+    return [
+        Endpoint(
+            path=f"{_GROUP_PATH}/receive",
+            method="POST",
+            name="receive",
+            summary="Receive messages",
+            description="Each message is out with the caller until its lease ends: no other"
+            " consumer of the group gets it, other groups do. A group that does not exist begins"
+            " here.",
+            parameters=(TOPIC, GROUP),
+            body=ReceiveBody,
+            example='{"max": 100, "wait": "20s", "lease": "30s"}',
+            answers={200: answer, **FAILURES},
+            call=from_here(receive),
+        ),
+        Endpoint(
+            path="/v1/groups/{group}/receive",
+            method="POST",
+            name="receive-any",
+            summary="Receive messages of several topics",
+            description="The first topics that have something ready are taken from in turn.",
+            parameters=(GROUP,),
+            body=ReceiveAnyBody,
+            example='{"topics": ["orders", "payments"], "max": 10}',
+            answers={200: answer, **FAILURES},
+            call=from_here(receive_any),
+        ),
+    ]
+
+
+def _settling(view: NodeView) -> list[Endpoint]:
+    async def ack(request: Request) -> Response:
+        body = await read_body(request, AckBody, bytes_max=_BODY_BYTES_MAX)
+        outcomes = await view.queues.ack(*_place(request), body.receipts)
+        return _settled(body.receipts, outcomes)
+
+    async def extend(request: Request) -> Response:
+        body = await read_body(request, ExtendBody, bytes_max=_BODY_BYTES_MAX)
+        topic, group = _place(request)
+        lease_ms = _lease_ms(body.lease)
+        if lease_ms is None:
+            lease_ms = view.queues.settings_of(topic, group).lease_ms
+        outcomes = await view.queues.extend(topic, group, body.receipts, lease_ms=lease_ms)
+        return _settled(body.receipts, outcomes)
+
+    return [
+        Endpoint(
+            path=f"{_GROUP_PATH}/ack",
+            method="POST",
+            name="ack",
+            summary="Settle messages",
+            description="They never come back to this group. The answer comes when that is"
+            " committed. A receipt whose lease has ended is refused; the others are accepted.",
+            parameters=(TOPIC, GROUP),
+            body=AckBody,
+            example='{"receipts": ["0.100000001.2a"]}',
+            answers=_SETTLED,
+            call=from_here(ack),
+        ),
+        Endpoint(
+            path=f"{_GROUP_PATH}/extend",
+            method="POST",
+            name="extend",
+            summary="Keep messages for longer",
+            description="Their leases end after the given time from now, or after the group's own.",
+            parameters=(TOPIC, GROUP),
+            body=ExtendBody,
+            example='{"receipts": ["0.100000001.2a"], "lease": "2m"}',
+            answers=_SETTLED,
+            call=from_here(extend),
+        ),
+    ]
+
+
+def _refusing(view: NodeView) -> list[Endpoint]:
+    async def nack(request: Request) -> Response:
+        body = await read_body(request, NackBody, bytes_max=_BODY_BYTES_MAX)
+        default = FailedReceipt(receipt="", delay=body.delay, reason=body.reason)
+        items = [_nack(each, default) for each in body.receipts]
+        outcomes = await view.queues.nack(*_place(request), items)
+        return _settled([each.receipt for each in items], outcomes)
+
+    async def reject(request: Request) -> Response:
+        body = await read_body(request, RejectBody, bytes_max=_BODY_BYTES_MAX)
+        items = [
+            Reject(each, body.reason)
+            if isinstance(each, str)
+            else Reject(each.receipt, each.reason or body.reason)
+            for each in body.receipts
+        ]
+        outcomes = await view.queues.reject(*_place(request), items)
+        return _settled([each.receipt for each in items], outcomes)
+
+    return [
+        Endpoint(
+            path=f"{_GROUP_PATH}/nack",
+            method="POST",
+            name="nack",
+            summary="Give messages back",
+            description="They come back after a backoff that doubles with each attempt, or after"
+            " the given delay; after the last attempt they go to the dead letters.",
+            parameters=(TOPIC, GROUP),
+            body=NackBody,
+            example='{"receipts": [{"receipt": "0.100000001.2a", "delay": "10s"}],'
+            ' "reason": "database is down"}',
+            answers=_SETTLED,
+            call=from_here(nack),
+        ),
+        Endpoint(
+            path=f"{_GROUP_PATH}/reject",
+            method="POST",
+            name="reject",
+            summary="Send messages to the dead letters",
+            description="At once, with the reason.",
+            parameters=(TOPIC, GROUP),
+            body=RejectBody,
+            example='{"receipts": ["0.100000001.2a"], "reason": "not an order"}',
+            answers=_SETTLED,
+            call=from_here(reject),
+        ),
+    ]
+
+
+def _place(request: Request) -> tuple[str, str]:
+    return request.path_params["topic"], request.path_params["group"]
+
+
+def _lease_ms(lease: str | float | None) -> int | None:
+    return None if lease is None else read_duration_ms("lease", lease, max_ms=LEASE_MS_MAX)
+
+
+def _nack(item: str | FailedReceipt, default: FailedReceipt) -> Nack:
+    if isinstance(item, str):
+        item = FailedReceipt(receipt=item, delay=default.delay, reason=default.reason)
+    delay = default.delay if item.delay is None else item.delay
+    delay_ms = None if delay is None else read_duration_ms("delay", delay, max_ms=BACKOFF_MS_MAX)
+    return Nack(item.receipt, delay_ms, item.reason or default.reason)
+
+
+def _settled(receipts: Sequence[str], outcomes: Sequence[PenstockError | None]) -> Response:
+    failed = [
+        SettledReceipt(receipt=receipt, error=describe_failure(outcome))
+        for receipt, outcome in zip(receipts, outcomes, strict=True)
+        if outcome is not None
+    ]
+    return json_response(Settled(accepted=len(receipts) - len(failed), failed=failed))
+
+
+def show_message(message: Message) -> ReceivedMessage:
+    """Return a message as its receiver sees it."""
+    value, encoding = to_text(message.value)
+    key, key_encoding = to_text(message.key)
+    headers, raw_headers = show_headers(message.headers) if message.headers else ({}, UNSET)
+    return ReceivedMessage(
+        id=message.id,
+        receipt=message.receipt,
+        attempt=message.attempt,
+        topic=message.topic,
+        partition=message.partition,
+        offset=message.offset,
+        timestamp=message.timestamp,
+        key=key,
+        value=value,
+        headers=headers,
+        priority=message.priority,
+        lease_until=message.lease_until_ms,
+        encoding=UNSET if encoding == "text" else encoding,
+        key_encoding=UNSET if key_encoding == "text" else key_encoding,
+        raw_headers=raw_headers,
+    )
