@@ -6,11 +6,23 @@ errors of `penstock.errors`; it knows no wire format.
 """
 
 from penstock.broker.broker import Broker, Check
+from penstock.broker.dead_letters import DeadLetter, DeadLetterFilter, DeadLetters, Redrive
 from penstock.broker.fetch import Fetched, FetchRequest, check_epoch
 from penstock.broker.messages import Acks, Messages, NewMessage, Published
 from penstock.broker.operations import ClusterStatus, NodeStatus, hot_partitions
 from penstock.broker.publish import Publication
-from penstock.broker.queue_values import Message, Nack, Outcome, Reject
+from penstock.broker.queue_values import (
+    BlockedKeyStatus,
+    GroupStatus,
+    InFlight,
+    Message,
+    Nack,
+    Outcome,
+    PartitionGroupStatus,
+    Reject,
+    ResetPlan,
+)
+from penstock.broker.queues import Queues
 from penstock.broker.statistics import Statistics
 from penstock.broker.topics import NewTopic, SettingValue
 from penstock.cluster import Partition, PartitionStatus, SettingType, Topic
@@ -19,13 +31,19 @@ from penstock.log import FileRange
 
 __all__ = [
     "Acks",
+    "BlockedKeyStatus",
     "Broker",
     "Check",
     "ClusterStatus",
+    "DeadLetter",
+    "DeadLetterFilter",
+    "DeadLetters",
     "FetchRequest",
     "Fetched",
     "FileRange",
     "GroupSettings",
+    "GroupStatus",
+    "InFlight",
     "Message",
     "Messages",
     "Nack",
@@ -34,10 +52,14 @@ __all__ = [
     "NodeStatus",
     "Outcome",
     "Partition",
+    "PartitionGroupStatus",
     "PartitionStatus",
     "Publication",
     "Published",
+    "Queues",
+    "Redrive",
     "Reject",
+    "ResetPlan",
     "SettingType",
     "SettingValue",
     "Statistics",

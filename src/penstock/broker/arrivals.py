@@ -156,6 +156,13 @@ class Arrivals:
             while watch.wake_one():
                 pass
 
+    async def close(self) -> None:
+        """End all watches."""
+        tasks = [watch.task for watch in self._watches.values() if watch.task is not None]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
     async def _await_arrival(self, request: AwaitArrival) -> bool:
         """Answer another node when something is there, or when the time is over."""
         loop = asyncio.get_running_loop()

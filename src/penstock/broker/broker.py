@@ -9,7 +9,9 @@ from prometheus_client.gc_collector import GCCollector
 from prometheus_client.platform_collector import PlatformCollector
 from prometheus_client.process_collector import ProcessCollector
 
+from penstock.broker.burial import Burial
 from penstock.broker.calls import Calls
+from penstock.broker.dead_letters import DeadLetters
 from penstock.broker.fetch import Fetcher
 from penstock.broker.groups import Groups
 from penstock.broker.messages import Messages
@@ -62,6 +64,8 @@ class Broker:
         self.messages = Messages(
             self.cluster, self.calls, self.publisher, self.topics, workplace.clock
         )
+        self._burial = Burial(self.cluster, self.calls, self.topics, workplace.clock)
+        self.dead_letters = DeadLetters(self.cluster, self.calls, self.messages)
         self.operations = Operations(self.cluster, options.node_id)
         self.housekeeper = Housekeeper(self.cluster, self.space, options, workplace)
         self.registry = CollectorRegistry()
@@ -186,4 +190,6 @@ class Broker:
     async def close(self) -> None:
         """Close all logs; requests that still wait are failed."""
         self.groups.close()
+        await self._burial.close()
+        await self.queues.close()
         await self.cluster.close()

@@ -2,7 +2,7 @@
 
 import msgspec
 
-from penstock.errors import PenstockError
+from penstock.errors import InvalidRequest, PenstockError
 
 Outcome = PenstockError | None
 """What became of one item of a request: None when it was done."""
@@ -39,3 +39,71 @@ class Reject(msgspec.Struct, frozen=True):
 
     receipt: str
     reason: str = ""
+
+
+class BlockedKeyStatus(msgspec.Struct, frozen=True):
+    """A key whose messages wait for one of them to be settled."""
+
+    key: bytes | None
+    blocker: str
+    """The id of the message that they wait for."""
+    waiting: int
+
+
+class PartitionGroupStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """How far a group is in one partition."""
+
+    partition: int
+    floor: int
+    """Everything below is settled."""
+    end: int
+    unsettled: int
+    in_flight: int
+    waiting: int
+    dying: int
+    oldest_unsettled_ms: int | None
+    blocked_keys: list[BlockedKeyStatus]
+
+
+class GroupStatus(msgspec.Struct, frozen=True):
+    """A queue group in all partitions that have a leader."""
+
+    topic: str
+    group: str
+    partitions: list[PartitionGroupStatus]
+
+    @property
+    def unsettled(self) -> int:
+        """Messages that the group is not done with."""
+        return sum(each.unsettled for each in self.partitions)
+
+    @property
+    def in_flight(self) -> int:
+        """Messages that are out with consumers."""
+        return sum(each.in_flight for each in self.partitions)
+
+
+class InFlight(msgspec.Struct, frozen=True):
+    """A message that is out."""
+
+    id: str
+    partition: int
+    offset: int
+    consumer: str
+    attempt: int
+    delivered_ms: int
+    lease_until_ms: int
+
+
+class ResetPlan(msgspec.Struct, frozen=True):
+    """Where a group stands in a partition and where it is to begin anew."""
+
+    partition: int
+    floor: int
+    target: int
+
+
+def check_number(name: str, value: int, low: int, high: int) -> None:
+    """Raise `InvalidRequest` when a number lies outside its limits."""
+    if not low <= value <= high:
+        raise InvalidRequest(f"{name} is {value}, not between {low} and {high}")

@@ -52,6 +52,8 @@ class NodeCollector(Collector):
         yield from self._by_door()
         yield from self._gauges()
         yield from self._partitions()
+        yield from self._deliveries()
+        yield from self._queue_groups()
 
     def _counters(self) -> Iterator[Metric]:
         counts = self._statistics
@@ -113,3 +115,40 @@ class NodeCollector(Collector):
             end.add_metric(place, partition.high_watermark)
             size.add_metric(place, partition.log.log.size_bytes)
         yield from (start, end, size)
+
+    def _deliveries(self) -> Iterator[Metric]:
+        counts = self._cluster.replicas.delivery.counts
+        for name, meaning, value in (
+            ("messages_received", "Messages handed to consumers of queue groups", counts.received),
+            ("messages_acked", "Messages that consumers have acknowledged", counts.acked),
+            ("messages_nacked", "Messages that consumers gave back", counts.nacked),
+            ("messages_expired", "Messages whose lease ended without an answer", counts.expired),
+            ("messages_rejected", "Messages that consumers rejected", counts.rejected),
+            ("messages_dead_lettered", "Messages moved to dead letters", counts.dead_lettered),
+        ):
+            yield CounterMetricFamily(f"penstock_{name}", meaning, value=value)
+
+    def _queue_groups(self) -> Iterator[Metric]:
+        """Groups in the partitions that this node leads; the sum over all nodes is the whole."""
+        in_flight: dict[tuple[str, str], int] = {}
+        unsettled: dict[tuple[str, str], int] = {}
+        for partition in self._cluster.partitions:
+            if not partition.log.is_serving:
+                continue
+            named = self._cluster.metadata.topic(partition.place.topic).groups
+            for group, ledger in partition.queue.groups.items():
+                if group in named:
+                    labels = (partition.place.topic, group)
+                    in_flight[labels] = in_flight.get(labels, 0) + ledger.in_flight
+                    left = ledger.unsettled(partition.high_watermark)
+                    unsettled[labels] = unsettled.get(labels, 0) + left
+        for name, meaning, values in (
+            ("in_flight", "Messages that are out with consumers", in_flight),
+            ("unsettled", "Messages that the group is not done with", unsettled),
+        ):
+            metric = GaugeMetricFamily(
+                f"penstock_queue_group_{name}", meaning, labels=("topic", "group")
+            )
+            for labels, value in values.items():
+                metric.add_metric(labels, value)
+            yield metric

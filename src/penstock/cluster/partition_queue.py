@@ -24,6 +24,7 @@ Crash cases, by what has happened before the crash or the loss of leadership:
 import asyncio
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import NamedTuple
@@ -56,9 +57,9 @@ from penstock.delivery import (
     count_of,
     to_runs,
 )
-from penstock.errors import GroupNotFound, PenstockError
+from penstock.errors import GroupNotFound, InvalidRequest, PenstockError
 from penstock.ids import Offset, TopicPartition
-from penstock.record import Record
+from penstock.record import EXPIRES_AT, Record, parse_time_ms
 
 # A delivery's number is the leader's term and, in as many bits, its count.
 _COUNT_BITS = 40
@@ -92,8 +93,9 @@ class DeliveryHost:
     settings_of: Callable[[str, str], GroupSettings]
     """Topic and group to settings."""
     counts: DeliveryCounts = field(default_factory=DeliveryCounts)
-    on_dying: Callable[[TopicPartition, str], None] = lambda *_: None
-    """Told that a group has messages for the dead letters, on the leader."""
+    on_dying: Callable[[TopicPartition, str, bool], None] = lambda *_: None
+    """Told on the leader that a group has messages for the dead letters, and whether they are
+    those of the leader before, who may have copied them already."""
 
 
 class Handed(NamedTuple):
@@ -387,6 +389,14 @@ class PartitionQueue:
         """Settle messages whose copies are committed."""
         await self._propose(DeadLettered(group, to_runs(sorted(offsets)), self._now_ms()))
 
+    async def settle(self, group: str, offsets: Sequence[int]) -> None:
+        """Settle messages that nobody received, as if they were too old."""
+        self._count += 1
+        now_ms = self._now_ms()
+        runs = to_runs(sorted(offsets))
+        delivery = self._term << _COUNT_BITS | self._count
+        await self._propose(Leased(group, delivery, [], now_ms, now_ms, expired=runs))
+
     async def _propose(self, event: DeliveryEvent) -> Change:
         change: Change = await self.log.propose_state(encode_delivery(event))
         return change
@@ -409,7 +419,7 @@ class PartitionQueue:
             if isinstance(event, Extended):
                 self._arm(event.until_ms)
         if change.dying:
-            self._host.on_dying(self.place, event.group)
+            self._host.on_dying(self.place, event.group, False)
         if desk.waiters and (change.ended or change.settled):
             self._wake(desk)
 
@@ -474,7 +484,7 @@ class PartitionQueue:
             if ledger.leases or ledger.waiting:
                 self._desk(group)
             if ledger.dying:
-                self._host.on_dying(self.place, group)
+                self._host.on_dying(self.place, group, True)
         self._schedule()
 
     def _desk(self, group: str) -> _Desk:
@@ -624,8 +634,10 @@ def is_expired(record: Record, ttl_ms: int, now_ms: int) -> bool:
     if ttl_ms and record.timestamp + ttl_ms <= now_ms:
         return True
     for name, value in record.headers:
-        if name == "penstock-expires-at" and value is not None and value.isdigit():
-            return int(value) <= now_ms
+        if name == EXPIRES_AT and value is not None:
+            # Whoever published past the doors may have written anything; that expires nothing.
+            with suppress(InvalidRequest, UnicodeDecodeError):
+                return parse_time_ms(name, value.decode()) <= now_ms
     return False
 
 

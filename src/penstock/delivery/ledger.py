@@ -42,6 +42,7 @@ class Dying(msgspec.Struct, frozen=True, array_like=True):
 
     attempts: int
     reason: str
+    is_rejected: bool = False
 
 
 class Change(msgspec.Struct):
@@ -174,7 +175,7 @@ class Ledger:
         for failure in event.failures:
             if self._take_one(failure, change):
                 attempts = self._attempts.pop(failure.offset, 0) + 1
-                self.dying[failure.offset] = Dying(attempts, failure.reason)
+                self.dying[failure.offset] = Dying(attempts, failure.reason, is_rejected=True)
                 change.dying.append(failure.offset)
         return change
 

@@ -1,0 +1,422 @@
+"""Looking at dead letters and dealing with them: listing, redriving, replacing, purging.
+
+Dead letters are records of a topic of their own, which any reader can read. Which of them have been
+dealt with is kept in the books of a queue group that no consumer uses: what is settled there was
+redriven, replaced or purged, and is not listed any more.
+
+Crash cases: a redrive publishes first and settles after that. Between the two the dead letter is
+still listed, and redriving it again publishes nothing new for as long as the destination remembers
+its idempotency key; after that time the message is there twice, but never lost.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from penstock.broker.burial import (
+    ATTEMPTS,
+    DLQ_PREFIX,
+    ERROR,
+    GROUP,
+    REASON,
+    REDRIVEN,
+    SOURCE_ID,
+    SOURCE_OFFSET,
+    SOURCE_PARTITION,
+    SOURCE_TIMESTAMP,
+    SOURCE_TOPIC,
+)
+from penstock.broker.calls import Calls
+from penstock.broker.messages import Messages, NewMessage
+from penstock.broker.queue_values import check_number
+from penstock.cluster import DEAD_LETTER_SUFFIX, Cluster, Partition
+from penstock.errors import InvalidRequest, MessageNotFound, PenstockError, TopicNotFound
+from penstock.ids import TopicPartition
+from penstock.record import IDEMPOTENCY_KEY, Record, decode_records, read_header
+
+LISTED_MAX = 10_000
+REDRIVES_MAX = 3
+# The group in whose books dead letters are settled that somebody has dealt with.
+HANDLED = "penstock-dead-letters"
+_PAGE_BYTES = 1024 * 1024
+_PAGE_RECORDS = 500
+_PORTION = 100
+
+Headers = tuple[tuple[str, bytes | None], ...]
+
+
+class DeadLetter(msgspec.Struct, frozen=True, kw_only=True):
+    """A message that no consumer of its group could handle."""
+
+    id: str
+    partition: int
+    offset: int
+    timestamp: int
+    key: bytes | None
+    value: bytes | None
+    headers: Headers
+    """Those that the message had, without the notes about its end."""
+    source_topic: str
+    source_partition: int
+    source_offset: int
+    source_id: str
+    source_timestamp: int
+    group: str
+    attempts: int
+    reason: str
+    error: str
+    redriven: int
+
+
+class DeadLetterFilter(msgspec.Struct, frozen=True, kw_only=True):
+    """Which dead letters are meant; what is not given does not matter."""
+
+    group: str | None = None
+    reason: str | None = None
+    """Part of the reason or of the last error."""
+    key: bytes | None = None
+    ids: frozenset[str] | None = None
+
+    def matches(self, letter: DeadLetter) -> bool:
+        """True when a dead letter is meant."""
+        return (
+            (self.group is None or letter.group == self.group)
+            and (self.key is None or letter.key == self.key)
+            and (self.ids is None or letter.id in self.ids)
+            and (self.reason is None or self.reason in letter.reason or self.reason in letter.error)
+        )
+
+
+EVERYTHING = DeadLetterFilter()
+
+
+class Redrive(msgspec.Struct, frozen=True):
+    """What a redrive did, or would do: moved, held back by the guard against loops, failed."""
+
+    moved: int
+    skipped: int
+    failed: int
+    errors: list[str] = []
+
+
+class _ReadPage(msgspec.Struct, frozen=True):
+    topic: str
+    partition: int
+    offset: int
+    filter: DeadLetterFilter
+
+
+class _Page(msgspec.Struct, frozen=True):
+    letters: list[DeadLetter]
+    next_offset: int | None
+
+
+class _Settle(msgspec.Struct, frozen=True):
+    topic: str
+    partition: int
+    offsets: list[int]
+
+
+class _Position(NamedTuple):
+    partition: int
+    offset: int
+
+
+class DeadLetters:
+    """The verbs that concern dead letters."""
+
+    def __init__(self, cluster: Cluster, calls: Calls, messages: Messages) -> None:
+        self._cluster = cluster
+        self._calls = calls
+        self._messages = messages
+        calls.serve("dead_letters.read", _ReadPage, self._read_here)
+        calls.serve("dead_letters.settle", _Settle, self._settle_here)
+
+    def topic_of(self, topic: str, group: str = "") -> str:
+        """Return where the dead letters of a topic are; a topic of dead letters is its own."""
+        self._cluster.metadata.topic(topic)
+        name = self._cluster.replicas.group_settings(topic, group).dead_letter_topic
+        if topic.endswith(DEAD_LETTER_SUFFIX) and name not in self._cluster.metadata.topics:
+            return topic
+        return name
+
+    async def search(
+        self,
+        topic: str,
+        *,
+        wanted: DeadLetterFilter = EVERYTHING,
+        count_max: int = 100,
+        after: str | None = None,
+    ) -> list[DeadLetter]:
+        """Return dead letters, oldest first in each partition, from after the one of that id on."""
+        check_number("count_max", count_max, 1, LISTED_MAX)
+        found: list[DeadLetter] = []
+        async for letters in self._pages(topic, wanted, after):
+            found += letters
+            if len(found) >= count_max:
+                break
+        return found[:count_max]
+
+    async def redrive(
+        self,
+        topic: str,
+        *,
+        wanted: DeadLetterFilter = EVERYTHING,
+        to: str | None = None,
+        rate_per_s: float | None = None,
+        count_max: int = LISTED_MAX,
+        redrives_max: int = REDRIVES_MAX,
+        is_dry_run: bool = False,
+    ) -> Redrive:
+        """Publish dead letters again, where they came from or to another topic.
+
+        One that came back `redrives_max` times already is held back.
+        """
+        check_number("count_max", count_max, 1, LISTED_MAX)
+        if rate_per_s is not None and not 0 < rate_per_s <= 1_000_000:
+            raise InvalidRequest(f"rate_per_s is {rate_per_s}, not above 0 and up to 1000000")
+        graves = self._grave(topic, wanted)
+        if to is not None and to == graves:
+            raise InvalidRequest(f"dead letters of {graves!r} cannot be redriven to itself")
+        if to is not None:
+            self._cluster.metadata.topic(to)
+        letters = await self.search(topic, wanted=wanted, count_max=count_max)
+        moved = [each for each in letters if each.redriven < redrives_max]
+        skipped = len(letters) - len(moved)
+        if is_dry_run:
+            return Redrive(len(moved), skipped, 0)
+        errors: list[str] = []
+        for portion in _portions(moved, rate_per_s):
+            errors += await self._redrive_some(graves, portion, to)
+            if rate_per_s is not None:
+                await asyncio.sleep(len(portion) / rate_per_s)
+        return Redrive(len(moved) - len(errors), skipped, len(errors), errors[:_PORTION])
+
+    async def replace(
+        self,
+        topic: str,
+        letter_id: str,
+        *,
+        key: bytes | None,
+        value: bytes | None,
+        headers: Headers,
+    ) -> DeadLetter:
+        """Put an edited dead letter in the place of another; its notes stay as they are."""
+        named = DeadLetterFilter(ids=frozenset([letter_id]))
+        letters = await self.search(topic, wanted=named, count_max=1)
+        if not letters:
+            raise MessageNotFound(f"there is no dead letter {letter_id!r} of {topic!r}")
+        grave, letter = self._grave(topic, named), letters[0]
+        message = NewMessage(
+            key=key,
+            value=value,
+            headers=(*headers, *_notes_of(letter)),
+            partition=letter.partition,
+            idempotency_key=f"replace/{self._topic_id(grave)}/{letter.id}",
+        )
+        (published,) = await self._messages.publish(grave, [message])
+        if isinstance(published, PenstockError):
+            raise published
+        await self._settle(grave, [letter])
+        found = await self.search(
+            topic, wanted=DeadLetterFilter(ids=frozenset([published.id])), count_max=1
+        )
+        if not found:
+            raise MessageNotFound(f"dead letter {published.id!r} of {topic!r} is gone already")
+        return found[0]
+
+    async def purge(
+        self,
+        topic: str,
+        *,
+        wanted: DeadLetterFilter = EVERYTHING,
+    ) -> int:
+        """Be done with dead letters; return how many. Their records stay in the log."""
+        grave = self._grave(topic, wanted)
+        purged = 0
+        async for letters in self._pages(topic, wanted, None):
+            await self._settle(grave, letters)
+            purged += len(letters)
+        return purged
+
+    def _grave(self, topic: str, wanted: DeadLetterFilter) -> str:
+        return self.topic_of(topic, wanted.group or "")
+
+    def _topic_id(self, topic: str) -> str:
+        return str(self._cluster.metadata.topic(topic).topic_id)
+
+    async def _pages(
+        self, topic: str, wanted: DeadLetterFilter, after: str | None
+    ) -> AsyncIterator[list[DeadLetter]]:
+        """Yield what matches, page by page, partition by partition."""
+        grave = self._grave(topic, wanted)
+        found = self._cluster.metadata.topics.get(grave)
+        if found is None:
+            # Nothing has died yet.
+            return
+        begin = _position(after) if after is not None else _Position(0, -1)
+        for number in range(begin.partition, found.partitions):
+            offset: int | None = begin.offset + 1 if number == begin.partition else 0
+            while offset is not None:
+                request = _ReadPage(grave, number, offset, wanted)
+                place = TopicPartition(grave, number)
+                page = await self._calls.ask(place, "dead_letters.read", request, _Page)
+                if page.letters:
+                    yield page.letters
+                offset = page.next_offset
+
+    async def _redrive_some(
+        self, grave: str, letters: Sequence[DeadLetter], to: str | None
+    ) -> list[str]:
+        """Publish some dead letters and settle those that are; return the errors of others."""
+        by_topic: dict[str, list[DeadLetter]] = {}
+        for letter in letters:
+            by_topic.setdefault(to or letter.source_topic, []).append(letter)
+        errors = []
+        for destination, portion in by_topic.items():
+            try:
+                results = await self._messages.publish(
+                    destination, [self._revived(grave, letter, to) for letter in portion]
+                )
+            except TopicNotFound as error:
+                errors += [f"{letter.id}: {error}" for letter in portion]
+                continue
+            done = []
+            for letter, result in zip(portion, results, strict=True):
+                if isinstance(result, PenstockError):
+                    errors.append(f"{letter.id}: {result}")
+                else:
+                    done.append(letter)
+            await self._settle(grave, done)
+        return errors
+
+    def _revived(self, grave: str, letter: DeadLetter, to: str | None) -> NewMessage:
+        source = self._cluster.metadata.topics.get(letter.source_topic)
+        goes_home = to is None and source is not None
+        has_partition = source is not None and letter.source_partition < source.partitions
+        return NewMessage(
+            key=letter.key,
+            value=letter.value,
+            headers=(*letter.headers, (REDRIVEN, str(letter.redriven + 1).encode())),
+            partition=letter.source_partition if goes_home and has_partition else None,
+            idempotency_key=f"redrive/{self._topic_id(grave)}/{letter.id}",
+        )
+
+    async def _settle(self, grave: str, letters: Sequence[DeadLetter]) -> None:
+        by_partition: dict[int, list[int]] = {}
+        for letter in letters:
+            by_partition.setdefault(letter.partition, []).append(letter.offset)
+        for number, offsets in by_partition.items():
+            request = _Settle(grave, number, offsets)
+            place = TopicPartition(grave, number)
+            await self._calls.ask(place, "dead_letters.settle", request, bool)
+
+    # On the leader.
+
+    async def _read_here(self, request: _ReadPage) -> _Page:
+        partition = self._cluster.partition(TopicPartition(request.topic, request.partition))
+        partition.check_serving()
+        books = partition.queue.groups.get(HANDLED)
+        letters: list[DeadLetter] = []
+        offset: int | None = max(request.offset, partition.start_offset)
+        while offset is not None and len(letters) < _PAGE_RECORDS:
+            records, offset = _records(partition, offset)
+            for record in records:
+                if books is not None and books.is_settled(record.offset):
+                    continue
+                letter = _letter(request.partition, record)
+                if letter is not None and request.filter.matches(letter):
+                    letters.append(letter)
+            await asyncio.sleep(0)
+        return _Page(letters, offset)
+
+    async def _settle_here(self, request: _Settle) -> bool:
+        partition = self._cluster.partition(TopicPartition(request.topic, request.partition))
+        await partition.queue.create_group(HANDLED, partition.start_offset)
+        await partition.queue.settle(HANDLED, request.offsets)
+        return True
+
+
+def _position(letter_id: str) -> _Position:
+    try:
+        partition, offset = letter_id.split("-")
+        return _Position(int(partition), int(offset))
+    except ValueError:
+        raise InvalidRequest(f"{letter_id[:60]!r} is not the id of a dead letter") from None
+
+
+def _portions(
+    letters: Sequence[DeadLetter], rate_per_s: float | None
+) -> list[Sequence[DeadLetter]]:
+    """Cut into portions; with a rate, ten of them a second, so that they come evenly."""
+    size = _PORTION if rate_per_s is None else max(1, min(_PORTION, int(rate_per_s / 10)))
+    return [letters[start : start + size] for start in range(0, len(letters), size)]
+
+
+def _records(partition: Partition, offset: int) -> tuple[list[Record], int | None]:
+    """Return the records of a page from `offset` on, and where the next page begins."""
+    if offset >= partition.high_watermark:
+        return [], None
+    found = partition.read(offset, bytes_max=_PAGE_BYTES)
+    if found is None:
+        return [], None
+    records: list[Record] = []
+    view = memoryview(found.read())
+    end = offset
+    while view:
+        header = read_header(view)
+        batch = view[: header.size_bytes]
+        if not header.is_control:
+            records += [each for each in decode_records(batch) if each.offset >= offset]
+        end = header.next_offset
+        view = view[header.size_bytes :]
+    return records, end
+
+
+def _letter(partition: int, record: Record) -> DeadLetter | None:
+    """Read the notes of a dead letter; None for a record that somebody else put there."""
+    notes = {name: (value or b"").decode(errors="replace") for name, value in record.headers}
+    try:
+        return DeadLetter(
+            id=f"{partition}-{record.offset}",
+            partition=partition,
+            offset=record.offset,
+            timestamp=record.timestamp,
+            key=record.key,
+            value=record.value,
+            headers=tuple(
+                (name, value)
+                for name, value in record.headers
+                if not name.startswith(DLQ_PREFIX) and name not in (REDRIVEN, IDEMPOTENCY_KEY)
+            ),
+            source_topic=notes[SOURCE_TOPIC],
+            source_partition=int(notes[SOURCE_PARTITION]),
+            source_offset=int(notes[SOURCE_OFFSET]),
+            source_id=notes[SOURCE_ID],
+            source_timestamp=int(notes[SOURCE_TIMESTAMP]),
+            group=notes[GROUP],
+            attempts=int(notes[ATTEMPTS]),
+            reason=notes[REASON],
+            error=notes[ERROR],
+            redriven=int(notes.get(REDRIVEN, "0")),
+        )
+    except (KeyError, ValueError):
+        return None
+
+
+def _notes_of(letter: DeadLetter) -> Headers:
+    notes = {
+        SOURCE_ID: letter.source_id,
+        SOURCE_TOPIC: letter.source_topic,
+        SOURCE_PARTITION: letter.source_partition,
+        SOURCE_OFFSET: letter.source_offset,
+        SOURCE_TIMESTAMP: letter.source_timestamp,
+        GROUP: letter.group,
+        ATTEMPTS: letter.attempts,
+        REASON: letter.reason,
+        ERROR: letter.error,
+        REDRIVEN: letter.redriven,
+    }
+    return tuple((name, str(value).encode()) for name, value in notes.items())

@@ -1,0 +1,260 @@
+"""What consumers answer for the messages that they received: ack, nack, extend, reject.
+
+A receipt names the partition, so answers are sorted by it and each partition's leader gets one
+request. Whether a receipt holds is decided there, in the order of the log.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+
+import msgspec
+
+from penstock.broker.calls import Calls
+from penstock.broker.queue_values import Nack, Outcome, Reject, check_number
+from penstock.cluster import LEASE_MS_MAX, Cluster, PartitionQueue, Return
+from penstock.delivery import Part, parse_receipt, to_runs
+from penstock.errors import (
+    DiskFull,
+    InvalidReceipt,
+    InvalidRequest,
+    LeaseExpired,
+    PenstockError,
+    Unavailable,
+)
+from penstock.ids import TopicPartition
+
+DELAY_MS_MAX = LEASE_MS_MAX
+REASON_BYTES_MAX = 4_096
+# An ack that met a change of leaders is given again to the next one, for this long.
+_ACK_AGAIN_S = 10.0
+_AGAIN_PAUSE_S = 0.05
+# Offsets below 2^60 need no further check.
+_OFFSET_DIGITS = 16
+_TEXT_MAX = 60
+
+Stale = list[tuple[int, int]]
+"""Delivery and offset of receipts that do not hold."""
+Claims = dict[int, dict[int, list[tuple[int, int]]]]
+"""Receipts of a request by partition and delivery: each one's offset and place in the request."""
+
+
+class _Ack(msgspec.Struct, frozen=True):
+    topic: str
+    partition: int
+    group: str
+    parts: list[Part]
+    is_repeated: bool = False
+
+
+class _Extend(msgspec.Struct, frozen=True):
+    topic: str
+    partition: int
+    group: str
+    parts: list[Part]
+    lease_ms: int
+
+
+class _GiveBack(msgspec.Struct, frozen=True):
+    topic: str
+    partition: int
+    group: str
+    items: list[Return]
+
+
+class Settlement:
+    """The verbs that take a receipt."""
+
+    def __init__(self, cluster: Cluster, calls: Calls) -> None:
+        self._cluster = cluster
+        self._calls = calls
+        calls.serve("queue.ack", _Ack, self._ack_here)
+        calls.serve("queue.extend", _Extend, self._extend_here)
+        calls.serve("queue.nack", _GiveBack, self._nack_here)
+        calls.serve("queue.reject", _GiveBack, self._reject_here)
+
+    async def ack(self, topic: str, group: str, receipts: Sequence[str]) -> list[Outcome]:
+        """Settle messages for good; durable when this returns."""
+
+        async def ask(partition: int, claims: Claims) -> Stale:
+            return await self._ack_until_known(
+                _Ack(topic, partition, group, _parts(claims[partition]))
+            )
+
+        return await self._answer(topic, receipts, ask)
+
+    async def nack(self, topic: str, group: str, items: Sequence[Nack]) -> list[Outcome]:
+        """Give messages back: they rest, or go to the dead letters after too many attempts."""
+
+        def item_of(number: int, delivery: int, offset: int) -> Return:
+            nack = items[number]
+            return Return(delivery, offset, nack.delay_ms, nack.reason)
+
+        return await self._give_back(topic, group, items, item_of, "queue.nack")
+
+    async def extend(
+        self, topic: str, group: str, receipts: Sequence[str], *, lease_ms: int
+    ) -> list[Outcome]:
+        """Let leases end `lease_ms` from now; 0 gives the messages back at once."""
+        check_number("lease_ms", lease_ms, 0, LEASE_MS_MAX)
+        if lease_ms == 0:
+            return await self.nack(topic, group, [Nack(each, delay_ms=0) for each in receipts])
+
+        async def ask(partition: int, claims: Claims) -> Stale:
+            request = _Extend(topic, partition, group, _parts(claims[partition]), lease_ms)
+            place = TopicPartition(topic, partition)
+            return await self._calls.ask(place, "queue.extend", request, Stale)
+
+        return await self._answer(topic, receipts, ask)
+
+    async def reject(self, topic: str, group: str, items: Sequence[Reject]) -> list[Outcome]:
+        """Send messages to the dead letters at once."""
+
+        def item_of(number: int, delivery: int, offset: int) -> Return:
+            return Return(delivery, offset, None, items[number].reason)
+
+        return await self._give_back(topic, group, items, item_of, "queue.reject")
+
+    async def _give_back(
+        self,
+        topic: str,
+        group: str,
+        items: Sequence[Nack] | Sequence[Reject],
+        item_of: Callable[[int, int, int], Return],
+        verb: str,
+    ) -> list[Outcome]:
+        for each in items:
+            _check_failure(each)
+
+        async def ask(partition: int, claims: Claims) -> Stale:
+            returns = [
+                item_of(number, delivery, offset)
+                for delivery, claimed in claims[partition].items()
+                for offset, number in dict(claimed).items()
+            ]
+            request = _GiveBack(topic, partition, group, returns)
+            return await self._calls.ask(TopicPartition(topic, partition), verb, request, Stale)
+
+        return await self._answer(topic, [each.receipt for each in items], ask)
+
+    async def _answer(
+        self,
+        topic: str,
+        receipts: Sequence[str],
+        ask: Callable[[int, Claims], Awaitable[Stale]],
+    ) -> list[Outcome]:
+        """Sort receipts by partition, ask for each, and put the outcomes in order."""
+        partitions = self._cluster.metadata.topic(topic).partitions
+        outcomes: list[Outcome] = [None] * len(receipts)
+        claims = _sorted(receipts, partitions, outcomes)
+
+        async def settle(partition: int) -> None:
+            try:
+                stale = await ask(partition, claims)
+            except PenstockError as error:
+                for claimed in claims[partition].values():
+                    for _, number in claimed:
+                        outcomes[number] = error
+                return
+            if stale:
+                _note_stale(claims[partition], stale, outcomes)
+
+        if len(claims) == 1:
+            await settle(next(iter(claims)))
+        else:
+            await asyncio.gather(*map(settle, claims))
+        return outcomes
+
+    async def _ack_until_known(self, request: _Ack) -> Stale:
+        """Ack, and again with the next leader when this one cannot tell the outcome."""
+        place = TopicPartition(request.topic, request.partition)
+        loop = asyncio.get_running_loop()
+        until_s = loop.time() + _ACK_AGAIN_S
+        while True:
+            try:
+                return await self._calls.ask(place, "queue.ack", request, Stale)
+            except DiskFull:
+                raise
+            except Unavailable:
+                if loop.time() >= until_s:
+                    raise
+            request = msgspec.structs.replace(request, is_repeated=True)
+            await asyncio.sleep(_AGAIN_PAUSE_S)
+
+    # On the leader.
+
+    def _queue(self, request: _Ack | _Extend | _GiveBack) -> PartitionQueue:
+        return self._cluster.partition(TopicPartition(request.topic, request.partition)).queue
+
+    async def _ack_here(self, request: _Ack) -> Stale:
+        queue = self._queue(request)
+        return await queue.ack(request.group, request.parts, is_repeated=request.is_repeated)
+
+    async def _extend_here(self, request: _Extend) -> Stale:
+        queue = self._queue(request)
+        return await queue.extend(request.group, request.parts, lease_ms=request.lease_ms)
+
+    async def _nack_here(self, request: _GiveBack) -> Stale:
+        return await self._queue(request).nack(request.group, request.items)
+
+    async def _reject_here(self, request: _GiveBack) -> Stale:
+        return await self._queue(request).reject(request.group, request.items)
+
+
+def _check_failure(item: Nack | Reject) -> None:
+    if len(item.reason.encode()) > REASON_BYTES_MAX:
+        raise InvalidRequest(
+            f"a reason has {len(item.reason.encode())} bytes, at most {REASON_BYTES_MAX} are"
+            " allowed"
+        )
+    if isinstance(item, Nack) and item.delay_ms is not None:
+        check_number("delay_ms", item.delay_ms, 0, DELAY_MS_MAX)
+
+
+def _sorted(receipts: Sequence[str], partitions: int, outcomes: list[Outcome]) -> Claims:
+    """Read receipts; `outcomes` gets the errors of those that are none.
+
+    Messages that went out together have receipts that differ in the offset alone, so the rest is
+    read once.
+    """
+    claims: Claims = {}
+    known: dict[str, list[tuple[int, int]]] = {}
+    for number, text in enumerate(receipts):
+        delivery_text, _, offset_text = text.rpartition(".")
+        claimed = known.get(delivery_text)
+        try:
+            if claimed is not None and 0 < len(offset_text) < _OFFSET_DIGITS:
+                claimed.append((int(offset_text, 16), number))
+                continue
+            partition, delivery, offset = parse_receipt(text)
+        except PenstockError as error:
+            outcomes[number] = error
+        except ValueError:
+            outcomes[number] = InvalidReceipt(f"{text[:_TEXT_MAX]!r} is not a receipt")
+        else:
+            if partition >= partitions:
+                outcomes[number] = LeaseExpired(f"receipt {text} is of no partition of this topic")
+                continue
+            claimed = claims.setdefault(partition, {}).setdefault(delivery, [])
+            claimed.append((offset, number))
+            known[delivery_text] = claimed
+    return claims
+
+
+def _parts(claims: dict[int, list[tuple[int, int]]]) -> list[Part]:
+    """Join claims on the same delivery; one that is made twice counts once."""
+    return [
+        Part(delivery, to_runs(sorted({offset for offset, _ in claimed})))
+        for delivery, claimed in claims.items()
+    ]
+
+
+def _note_stale(
+    claims: dict[int, list[tuple[int, int]]], stale: Stale, outcomes: list[Outcome]
+) -> None:
+    refused = {tuple(each) for each in stale}
+    for delivery, claimed in claims.items():
+        for offset, number in claimed:
+            if (delivery, offset) in refused:
+                outcomes[number] = LeaseExpired(
+                    f"the lease of offset {offset} has ended; its receipt holds no more"
+                )

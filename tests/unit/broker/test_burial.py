@@ -1,0 +1,158 @@
+"""Messages that have failed too often go to the dead letters, once."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from penstock.broker import Broker, Message, Nack, Reject
+from penstock.errors import PenstockError
+from penstock.ids import TopicPartition
+from penstock.record import Record
+from tests.unit.broker.brokers import started
+from tests.unit.broker.test_queues import GROUP, TOPIC, publish, receive, started_with
+from tests.unit.cluster.workplaces import LoopClock, SimMachine, records, run
+
+DLQ = "orders.dlq"
+
+
+def dead_letters(broker: Broker, partition: int = 0) -> list[Record]:
+    return records(broker.partition(TopicPartition(DLQ, partition)))
+
+
+async def settled(broker: Broker, partition: int = 0) -> None:
+    """Wait until nothing is dying."""
+    queue = broker.partition(TopicPartition(TOPIC, partition)).queue
+    while queue.groups[GROUP].dying:  # noqa: ASYNC110 (nothing tells of it)
+        await asyncio.sleep(0.01)
+
+
+async def reject(broker: Broker, messages: list[Message], reason: str = "bad") -> None:
+    items = [Reject(message.receipt, reason) for message in messages]
+    assert await broker.queues.reject(TOPIC, GROUP, items) == [None] * len(messages)
+
+
+def headers_of(record: Record) -> dict[str, str]:
+    return {name: (value or b"").decode() for name, value in record.headers}
+
+
+def test_a_message_goes_to_the_dead_letters_after_its_last_attempt() -> None:
+    async def scene() -> None:
+        broker = await started_with(b"a", partition=1)
+        for attempt in range(1, 5):
+            (message,) = await receive(broker, wait_ms=60_000)
+            assert message.attempt == attempt
+            nack = Nack(message.receipt, delay_ms=0, reason=f"failure {attempt}")
+            await broker.queues.nack(TOPIC, GROUP, [nack])
+        await settled(broker, 1)
+
+        (record,) = dead_letters(broker, 1)
+        topic_id = broker.metadata.topic(TOPIC).topic_id
+        assert record.value == b"a"
+        assert headers_of(record) == {
+            "penstock-dlq-id": "1-0",
+            "penstock-dlq-topic": "orders",
+            "penstock-dlq-partition": "1",
+            "penstock-dlq-offset": "0",
+            "penstock-dlq-timestamp": "0",
+            "penstock-dlq-group": GROUP,
+            "penstock-dlq-attempts": "4",
+            "penstock-dlq-reason": "attempts exhausted",
+            "penstock-dlq-error": "failure 4",
+            "penstock-idempotency-key": f"{topic_id}/1/0/{GROUP}",
+        }
+        assert await receive(broker, wait_ms=70_00) == []
+        status = await broker.queues.status(TOPIC, GROUP)
+        assert status.unsettled == 0
+        assert broker.metadata.topic(DLQ).settings["retention.ms"] == "-1"
+
+    run(scene())
+
+
+def test_a_rejected_message_goes_there_at_once_with_its_reason() -> None:
+    async def scene() -> None:
+        broker = await started_with(b"a", b"b")
+        await reject(broker, (await receive(broker))[:1], "not an order")
+        await settled(broker)
+
+        (record,) = dead_letters(broker)
+
+        headers = headers_of(record)
+        assert headers["penstock-dlq-reason"] == "rejected"
+        assert headers["penstock-dlq-error"] == "not an order"
+        assert headers["penstock-dlq-attempts"] == "1"
+
+    run(scene())
+
+
+def test_many_dead_letters_are_moved_in_order() -> None:
+    async def scene() -> None:
+        broker = await started_with(*(str(number).encode() for number in range(500)))
+        await reject(broker, await receive(broker, 500))
+        await settled(broker)
+
+        values = [record.value for record in dead_letters(broker)]
+
+        assert values == [str(number).encode() for number in range(500)]
+
+    run(scene())
+
+
+@pytest.mark.parametrize("is_copied", [True, False])
+def test_a_crash_before_the_message_is_settled_neither_loses_nor_doubles_its_copy(
+    is_copied: bool,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def scene() -> None:
+        machine = SimMachine(clock=LoopClock())
+        broker = await started(machine)
+        await publish(broker, b"a", b"b")
+        queue = broker.partition(TopicPartition(TOPIC, 0)).queue
+
+        async def crash(*_: Any) -> None:
+            raise PenstockError("the node stops here")
+
+        if is_copied:
+            monkeypatch.setattr(queue, "dead_lettered", crash)
+        else:
+            monkeypatch.setattr(broker.calls, "ask", _without_burials(broker))
+        await reject(broker, await receive(broker))
+        await asyncio.sleep(3)
+        assert len(queue.groups[GROUP].dying) == 2
+        machine.disk.kill()
+        monkeypatch.undo()
+
+        reborn = await started(machine)
+        await settled(reborn)
+
+        assert [record.value for record in dead_letters(reborn)] == [b"a", b"b"]
+
+    run(scene())
+
+
+def _without_burials(broker: Broker) -> Any:
+    ask = broker.calls.ask
+
+    async def refuse(place: Any, verb: str, *arguments: Any, **options: Any) -> Any:
+        if verb == "queue.bury":
+            raise PenstockError("the node stops here")
+        return await ask(place, verb, *arguments, **options)
+
+    return refuse
+
+
+def test_a_burial_of_an_older_leader_is_refused() -> None:
+    async def scene() -> None:
+        broker = await started_with(b"a")
+        await reject(broker, await receive(broker))
+        await settled(broker)
+        burial = broker._burial
+        burial._terms = dict.fromkeys(burial._terms, 100)
+        await publish(broker, b"b")
+
+        await reject(broker, await receive(broker))
+        await asyncio.sleep(5)
+
+        assert [record.value for record in dead_letters(broker)] == [b"a"]
+
+    run(scene())

@@ -1,0 +1,148 @@
+"""Dead letters are listed, redriven, replaced and purged."""
+
+import asyncio
+
+import pytest
+
+from penstock.broker import Broker, DeadLetterFilter, Reject
+from penstock.errors import InvalidRequest, MessageNotFound, TopicNotFound
+from tests.unit.broker.test_burial import settled
+from tests.unit.broker.test_queues import GROUP, TOPIC, publish, receive, started_with, values
+from tests.unit.cluster.workplaces import run
+
+
+async def with_dead_letters(*texts: bytes, reasons: list[str] | None = None) -> Broker:
+    """Return a broker whose messages were all rejected."""
+    broker = await started_with(*texts)
+    await reject_all(broker, reasons)
+    return broker
+
+
+async def reject_all(broker: Broker, reasons: list[str] | None = None) -> None:
+    messages = await receive(broker)
+    named = reasons or ["bad"] * len(messages)
+    items = [
+        Reject(message.receipt, reason) for message, reason in zip(messages, named, strict=True)
+    ]
+    assert not any(await broker.queues.reject(TOPIC, GROUP, items))
+    await settled(broker)
+
+
+def test_dead_letters_are_found_by_their_notes() -> None:
+    async def scene() -> None:
+        broker = await with_dead_letters(b"a", b"b", reasons=["no price", "no address"])
+        dead_letters = broker.dead_letters
+
+        every = await dead_letters.search(TOPIC)
+        by_reason = await dead_letters.search(TOPIC, wanted=DeadLetterFilter(reason="address"))
+        by_group = await dead_letters.search(TOPIC, wanted=DeadLetterFilter(group="others"))
+        later = await dead_letters.search(TOPIC, after=every[0].id)
+
+        assert [each.value for each in every] == [b"a", b"b"]
+        assert [each.value for each in by_reason] == [b"b"]
+        assert by_group == []
+        assert [each.value for each in later] == [b"b"]
+        first = every[0]
+        assert (first.source_topic, first.source_id, first.group) == (TOPIC, "0-0", GROUP)
+        assert (first.reason, first.error, first.attempts) == ("rejected", "no price", 1)
+        assert await dead_letters.search("orders.dlq") == every
+
+    run(scene())
+
+
+def test_a_topic_without_dead_letters_has_none() -> None:
+    async def scene() -> None:
+        broker = await started_with(b"a")
+
+        assert await broker.dead_letters.search(TOPIC) == []
+        assert await broker.dead_letters.purge(TOPIC) == 0
+        with pytest.raises(TopicNotFound):
+            await broker.dead_letters.search("nothing")
+
+    run(scene())
+
+
+def test_a_redriven_dead_letter_is_received_again_and_listed_no_more() -> None:
+    async def scene() -> None:
+        broker = await with_dead_letters(b"a", b"b")
+
+        tried = await broker.dead_letters.redrive(TOPIC, is_dry_run=True)
+        done = await broker.dead_letters.redrive(
+            TOPIC, wanted=DeadLetterFilter(ids=frozenset(["0-1"]))
+        )
+
+        assert (tried.moved, tried.skipped) == (2, 0)
+        assert (done.moved, done.failed) == (1, 0)
+        assert values(await receive(broker)) == [b"b"]
+        assert [each.value for each in await broker.dead_letters.search(TOPIC)] == [b"a"]
+
+    run(scene())
+
+
+def test_what_dies_again_and_again_is_held_back() -> None:
+    async def scene() -> None:
+        broker = await with_dead_letters(b"a")
+        for _ in range(3):
+            assert (await broker.dead_letters.redrive(TOPIC)).moved == 1
+            await reject_all(broker)
+
+        held = await broker.dead_letters.redrive(TOPIC)
+
+        assert (held.moved, held.skipped) == (0, 1)
+        (letter,) = await broker.dead_letters.search(TOPIC)
+        assert letter.redriven == 3
+        assert (await broker.dead_letters.redrive(TOPIC, redrives_max=9)).moved == 1
+
+    run(scene())
+
+
+def test_a_redrive_keeps_to_its_rate_and_can_go_elsewhere() -> None:
+    async def scene() -> None:
+        broker = await with_dead_letters(*(b"x" for _ in range(10)))
+        loop = asyncio.get_running_loop()
+        began_s = loop.time()
+
+        done = await broker.dead_letters.redrive(TOPIC, rate_per_s=5, to=TOPIC)
+
+        assert done.moved == 10
+        assert 2.0 <= loop.time() - began_s < 2.2
+        with pytest.raises(InvalidRequest, match="cannot be redriven to itself"):
+            await broker.dead_letters.redrive(TOPIC, to="orders.dlq")
+        with pytest.raises(TopicNotFound):
+            await broker.dead_letters.redrive(TOPIC, to="nowhere")
+        with pytest.raises(InvalidRequest, match="rate_per_s is 0"):
+            await broker.dead_letters.redrive(TOPIC, rate_per_s=0)
+
+    run(scene())
+
+
+def test_an_edited_dead_letter_takes_the_place_of_the_old_one() -> None:
+    async def scene() -> None:
+        broker = await with_dead_letters(b"a")
+        (old,) = await broker.dead_letters.search(TOPIC)
+
+        new = await broker.dead_letters.replace(
+            TOPIC, old.id, key=b"k", value=b"mended", headers=(("by", b"me"),)
+        )
+
+        assert await broker.dead_letters.search(TOPIC) == [new]
+        assert (new.value, new.key, new.headers) == (b"mended", b"k", (("by", b"me"),))
+        assert (new.source_id, new.group, new.error) == (old.source_id, old.group, old.error)
+        with pytest.raises(MessageNotFound):
+            await broker.dead_letters.replace(TOPIC, old.id, key=None, value=None, headers=())
+
+    run(scene())
+
+
+def test_purged_dead_letters_are_not_listed_also_after_more_have_come() -> None:
+    async def scene() -> None:
+        broker = await with_dead_letters(b"a", b"b", reasons=["one", "two"])
+
+        purged = await broker.dead_letters.purge(TOPIC, wanted=DeadLetterFilter(reason="one"))
+        await publish(broker, b"c")
+        await reject_all(broker)
+
+        assert purged == 1
+        assert [each.value for each in await broker.dead_letters.search(TOPIC)] == [b"b", b"c"]
+
+    run(scene())
