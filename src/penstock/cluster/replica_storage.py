@@ -4,7 +4,10 @@ Consensus hands out writes faster than the disk takes them. They wait here; ever
 while a flush runs shares the next one, as far as `Flush` allows: records, then state entries. Each
 write is reported as persisted when all of it, and all before it, is on disk.
 
-What may fail: a write to a full disk is taken back and tried again until there is room. A sync that
+What may fail: a write to a full disk is taken back and tried again until there is room. Terms and
+votes have their room already and do not wait for it: they are saved ahead of the entries, with the
+commit index that was saved before, because after a crash the newer one could speak of entries that
+were still to be cut. A sync that
 fails ends the replica on this node, and so does damage. From then on nothing is reported as
 persisted, not even what is being written: a kernel reports a lost write once, and whoever synced
 first has taken the report.
@@ -66,6 +69,7 @@ class ReplicaStorage:
         workplace: Workplace,
         *,
         on_persisted: Callable[[Mark], None],
+        on_hard_state: Callable[[Mark], None],
         on_installed: Callable[[Snapshot], None],
         on_full: Callable[[], None],
         on_failed: Callable[[PenstockError], None],
@@ -75,6 +79,7 @@ class ReplicaStorage:
         self._hard_state = hard_state
         self._workplace = workplace
         self._on_persisted = on_persisted
+        self._on_hard_state = on_hard_state
         self._on_installed = on_installed
         self._on_full = on_full
         self._on_failed = on_failed
@@ -92,6 +97,8 @@ class ReplicaStorage:
         self._has_failed = False
         self._stopped: asyncio.Future[None] = workplace.loop.create_future()
         self.is_full = False
+        # The newest hard state that was saved ahead of its entries, or could not be.
+        self._saved_ahead = -1
 
     @property
     def is_idle(self) -> bool:
@@ -141,13 +148,43 @@ class ReplicaStorage:
             self._finish_end(self._end)
         elif self._exclusive:
             self._run_exclusive(*self._exclusive.popleft())
+        elif self.is_full:
+            self._save_ahead()
         elif self._writes:
-            if not self.is_full and not (self._checkpoints and _is_cut(self._writes[0])):
+            if not (self._checkpoints and _is_cut(self._writes[0])):
                 self._is_busy = True
                 job = self._next_job()
                 self._workplace.executor.submit(self._run, job)
         else:
             self._on_idle()
+
+    def _save_ahead(self) -> None:
+        """Save the newest term and vote while entries find no room."""
+        waiting = [write for write in self._writes if write.hard_state is not None]
+        if not waiting or waiting[-1].mark.sequence <= self._saved_ahead:
+            return
+        newest, mark = waiting[-1].hard_state, waiting[-1].mark
+        assert newest is not None
+        commit = self._hard_state.newest.commit
+
+        def save() -> None:
+            self._hard_state.save(term=newest.term, vote=newest.vote, commit=commit)
+
+        def finish(running: asyncio.Future[None]) -> None:
+            self._is_busy = False
+            self._saved_ahead = mark.sequence
+            error = running.exception()
+            if isinstance(error, OSError) and error.errno == errno.ENOSPC:
+                logger.warning("no room for a vote", extra={"log": str(self._log.directory)})
+            elif error is not None:
+                self._fail_by(error)
+            elif not self._has_failed:
+                self._on_hard_state(mark)
+            self._advance()
+
+        self._is_busy = True
+        running = self._workplace.loop.run_in_executor(self._workplace.executor, save)
+        running.add_done_callback(finish)
 
     def _run_exclusive(self, work: Callable[[], Any], done: asyncio.Future[Any]) -> None:
         def finish(running: asyncio.Future[Any]) -> None:
@@ -276,6 +313,9 @@ class ReplicaStorage:
             self._on_full()
             self._advance()
             return
+        self._fail_by(error)
+
+    def _fail_by(self, error: BaseException) -> None:
         failure = StorageFailed(f"the disk failed: {error}")
         self.fail(failure)
         self._on_failed(failure)

@@ -187,6 +187,7 @@ class ReplicatedLog:
             hard_state_file,
             workplace,
             on_persisted=self._persisted,
+            on_hard_state=self._hard_state_persisted,
             on_installed=self._installed,
             on_full=self._disk_is_full,
             on_failed=self.fail,
@@ -422,6 +423,10 @@ class ReplicatedLog:
             if not proposal.waits_for_commit:
                 proposal.succeed(proposal.offset)
         self.raft.persisted(mark)
+        self._pump()
+
+    def _hard_state_persisted(self, mark: Mark) -> None:
+        self.raft.hard_state_persisted(mark)
         self._pump()
 
     def _disk_is_full(self) -> None:

@@ -6,6 +6,9 @@ twice. A write that a crash tore leaves the one before, and then `save` had not 
 What is found at the start may sit in the page cache only, where a killed process or one whose sync
 had failed has left it, and so may the name of the file. The replica is going to act on it, so it is
 made durable first: otherwise a power cut would take back a vote that was given out.
+
+A new file gets its full size at once, and is written in place from then on: a disk that is full has
+no room for records, but a vote can be given all the same.
 """
 
 from pathlib import Path
@@ -32,9 +35,8 @@ class HardStateFile:
 
     def __init__(self, disk: Disk, directory: Path) -> None:
         self._slots = SlotFile(disk, directory / FILE_NAME, "qqq")
-        if self._slots.newest is not None:
-            self._slots.write(*self._slots.newest)
-            sync_file(self._slots.file)
+        self._slots.write(*self.newest)
+        sync_file(self._slots.file)
         sync_names(disk, directory)
 
     @property

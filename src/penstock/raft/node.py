@@ -143,9 +143,7 @@ class RaftNode(ElectionRules):
         Marks may be skipped: a later one stands for all earlier ones.
         """
         if self._hard_sequence > self._durable_sequence:
-            self._release(mark.sequence)
-            if not self._holds_back():
-                self._vote_persisted()
+            self.hard_state_persisted(mark)
         elif mark.sequence > self._durable_sequence:
             self._durable_sequence = mark.sequence
         if self._log.persist(mark):
@@ -154,6 +152,13 @@ class RaftNode(ElectionRules):
                     self._count()
             else:
                 self._acknowledge()
+
+    def hard_state_persisted(self, mark: Mark) -> None:
+        """Term and vote of the write with this mark would survive a crash; its entries may not."""
+        if self._hard_sequence > self._durable_sequence:
+            self._release(mark.sequence)
+            if not self._holds_back():
+                self._vote_persisted()
 
     def applied(self, index: EntryIndex) -> None:
         """Entries up to `index` are applied; reads that waited for them may be served."""

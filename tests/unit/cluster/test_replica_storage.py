@@ -26,6 +26,7 @@ class Consensus:
 
     def __init__(self) -> None:
         self.persisted: list[Mark] = []
+        self.hard_states: list[Mark] = []
         self.failures: list[PenstockError] = []
         self.times_full = 0
         self.entries: list[Entry] = []
@@ -82,6 +83,7 @@ class Replica:
             self.hard_state,
             machine.workplace(),
             on_persisted=self.consensus.persisted.append,
+            on_hard_state=self.consensus.hard_states.append,
             on_installed=lambda _: None,
             on_full=self._full,
             on_failed=self.consensus.failures.append,
@@ -403,22 +405,69 @@ def test_a_write_to_a_full_disk_is_tried_again_until_there_is_room(tears: bool) 
     run(scene())
 
 
-def test_a_vote_that_finds_no_room_is_not_reported_until_it_does() -> None:
+@pytest.mark.parametrize("cut", [None, 2])
+def test_a_vote_is_saved_while_entries_find_no_room(cut: int | None) -> None:
     async def scene() -> None:
         machine = SimMachine()
         replica = Replica(machine)
-        machine.disk.capacity_bytes = 0
-        write = replica.write([NOOP], term=2, vote=3)
-        await asyncio.sleep(2)
-        assert replica.consensus.persisted == []
-        assert replica.log.next_index == 1
+        first = replica.write([RECORDS, STATE, STATE], vote=1)
+        await turn()
+        machine.disk.capacity_bytes = 1
+        replica.write([RECORDS], size_bytes=300)
+        await turn()
+        assert replica.storage.is_full
 
-        machine.disk.capacity_bytes = None
-        await asyncio.sleep(1)
+        replica.write([NOOP], term=2, vote=2, cut=cut)
+        newest = replica.write([], term=3, vote=3)
+        await turn()
 
-        assert replica.consensus.persisted == [write.mark]
+        assert replica.consensus.hard_states[-1] == newest.mark
+        assert replica.consensus.persisted == [first.mark]
+        assert replica.storage.is_full
         machine.disk.crash(Random(1))
-        assert HardStateFile(machine.disk, DIRECTORY).newest[-3:] == (2, 3, 0)
+        machine.disk.capacity_bytes = None
+        assert HardStateFile(machine.disk, DIRECTORY).newest == (3, 3, 0)
+        assert len(stored(open_log(machine.disk))) == 3
+
+    run(scene())
+
+
+def test_a_vote_that_is_saved_early_says_nothing_new_about_what_is_committed() -> None:
+    async def scene() -> None:
+        machine = SimMachine()
+        replica = Replica(machine)
+        replica.write([NOOP], vote=1)
+        await turn()
+        machine.disk.capacity_bytes = 1
+        replica.write([RECORDS], size_bytes=300)
+        await turn()
+
+        # The entry is still to be cut: a crash now must not find it and take it for committed.
+        write = replica.consensus.write([NOOP], term=2, cut=1)
+        committed = HardState(Term(2), None, EntryIndex(1))
+        replica.storage.write(Write(write.mark, None, EntryIndex(1), write.entries, committed))
+        await turn()
+
+        assert replica.consensus.hard_states == [write.mark]
+        assert replica.hard_state.newest == (2, -1, 0)
+
+    run(scene())
+
+
+def test_a_vote_is_not_reported_when_its_disk_fails() -> None:
+    async def scene() -> None:
+        machine = SimMachine()
+        replica = Replica(machine)
+        machine.disk.capacity_bytes = 1
+        replica.write([RECORDS], size_bytes=300)
+        await turn()
+        machine.disk.fail_sync()
+
+        replica.write([], term=3, vote=3)
+        await turn()
+
+        assert replica.consensus.hard_states == []
+        assert len(replica.consensus.failures) == 1
 
     run(scene())
 

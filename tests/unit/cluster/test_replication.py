@@ -519,4 +519,26 @@ def test_a_rotten_row_closes_the_replica_that_asks_for_its_term_and_no_other() -
         await group.tick(3)
         assert group.values(3) == [b"a", b"b", b"c"]
 
+
+def test_a_follower_whose_disk_is_full_still_votes() -> None:
+    async def scene(group: ReplicaGroup) -> None:
+        await group[1].propose_records(batch(b"first"))
+        await group.tick()
+        group.machines[3].disk.capacity_bytes = 1
+        await group[1].propose_records(batch(b"x" * 2_000))
+        await group.tick()
+
+        # Node 3 holds back what it cannot store, and node 2 needs its vote.
+        group.stop(1)
+        await group.tick(20)
+
+        assert group[2].raft.role is Role.LEADER
+        assert group[3].leader == 2
+        assert not group[2].is_serving, "its first entry is on one disk only"
+        group.machines[3].disk.capacity_bytes = None
+        await asyncio.sleep(1)
+        await group[2].propose_records(batch(b"y" * 2_000))
+        await group.tick(3)
+        assert group.values(3) == [b"first", b"x" * 2_000, b"y" * 2_000]
+
     play(scene)
