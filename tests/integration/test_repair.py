@@ -2,12 +2,19 @@
 
 import shutil
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
+from confluent_kafka import Consumer, TopicPartition
 
-from tests.cluster_views import leader_of, new_replicated_topic, stored_bytes, wait_for
+from tests.cluster_views import (
+    leader_of,
+    new_replicated_topic,
+    stored_bytes,
+    view_from,
+    wait_for,
+)
 from tests.kafka_clients import publish, unique
 from tests.processes import ClusterProcess, NodeProcess
 
@@ -79,6 +86,95 @@ def test_a_replica_whose_file_is_cut_begins_anew_and_catches_up(cluster: Cluster
         "the replica is whole again",
     )
     assert list((damaged.data_dir / "damaged").iterdir()), "the damaged files are kept"
+
+
+def group_log(node: NodeProcess, shard: int) -> Path:
+    return node.data_dir / "groups" / str(shard) / f"{1:020}.state"
+
+
+def commit_offsets(cluster: ClusterProcess, topic: str, groups: Sequence[str]) -> None:
+    for group in groups:
+        consumer = Consumer(
+            {"bootstrap.servers": cluster.bootstrap, "group.id": group, "log_level": 0}
+        )
+        consumer.commit(offsets=[TopicPartition(topic, 0, 7)], asynchronous=False)
+        consumer.close()
+
+
+@pytest.mark.parametrize("way", ["cut", "flip"])
+def test_a_damaged_log_of_consumer_groups_begins_anew_and_catches_up(
+    cluster: ClusterProcess, way: str
+) -> None:
+    topic = published_topic(cluster)
+    groups = [unique("readers") for _ in range(30)]
+    commit_offsets(cluster, topic, groups)
+    damaged = cluster[3]
+    damaged.kill()
+    shards = [shard for shard in range(8) if damage_middle(group_log(damaged, shard), way)]
+
+    damaged.start()
+
+    wait_for(
+        lambda: all(is_same_everywhere(cluster, shard) for shard in shards),
+        "the logs of consumer groups are whole again",
+    )
+    kept = {path.name.rsplit(".", 1)[0] for path in (damaged.data_dir / "damaged").iterdir()}
+    assert kept >= {f"groups-{shard}" for shard in shards}
+    for group in groups:
+        assert committed(cluster, topic, group) == 7
+
+
+def damage_middle(path: Path, way: str) -> bool:
+    """Damage a file that holds enough, in the middle."""
+    whole = path.read_bytes()
+    if len(whole) < 500:
+        return False
+    middle = len(whole) // 2
+    rest = whole[middle + 1 :] if way == "flip" else b""
+    path.write_bytes(whole[:middle] + bytes([whole[middle] ^ 0x10]) + rest)
+    return True
+
+
+def is_same_everywhere(cluster: ClusterProcess, shard: int) -> bool:
+    """True when every replica of a shard holds the same entries."""
+    return len({group_log(node, shard).read_bytes() for node in cluster.nodes.values()}) == 1
+
+
+def committed(cluster: ClusterProcess, topic: str, group: str) -> int:
+    consumer = Consumer({"bootstrap.servers": cluster.bootstrap, "group.id": group, "log_level": 0})
+    try:
+        (found,) = consumer.committed([TopicPartition(topic, 0)], timeout=30)
+        return found.offset
+    finally:
+        consumer.close()
+
+
+@pytest.mark.parametrize("way", ["cut", "flip"])
+def test_a_damaged_replica_of_the_metadata_begins_anew_and_catches_up(
+    cluster: ClusterProcess, way: str
+) -> None:
+    topic = published_topic(cluster)
+    damaged = cluster[2]
+    path = damaged.data_dir / "metadata" / f"{1:020}.state"
+    damaged.kill()
+    assert damage_middle(path, way)
+
+    damaged.start()
+
+    assert view_from(damaged) == view_from(cluster[1])
+    later = new_replicated_topic(cluster, unique("later"))
+    for name in (topic, later):
+        publish(cluster[1], name, [b"afterwards"])
+        wait_for(
+            lambda name=name: b"afterwards" in stored_bytes(damaged, name, 0),
+            "the node follows again",
+        )
+    assert {path.name.rsplit(".", 1)[0] for path in (damaged.data_dir / "damaged").iterdir()} >= {
+        "metadata"
+    }
+    damaged.kill()
+    damaged.start()
+    assert view_from(damaged).replicas == view_from(cluster[1]).replicas
 
 
 def test_a_wiped_node_copies_what_the_others_no_longer_have_as_entries(tmp_path: Path) -> None:

@@ -23,6 +23,7 @@ from penstock.cluster.leadership import Leadership
 from penstock.cluster.links import Hello, Leader, Links, RequestKind, load_link_tls
 from penstock.cluster.machine import Machine
 from penstock.cluster.metadata import (
+    METADATA_GROUP,
     AddPartitions,
     ChangeSettings,
     ClusterMetadata,
@@ -205,8 +206,11 @@ class Cluster:
         self._formation.adopt(cluster_id, founding)
 
     async def _open_metadata(self) -> None:
+        founding = self._formation.founding
+        assert founding is not None, "a node has metadata once it belongs to a cluster"
+        are_others_expected = founding != Membership.of([self.member])
         log = await self._workplace.in_thread(
-            lambda: self.replicas.open_metadata(self._formation.founding)
+            lambda: self.replicas.open_metadata(founding, are_others_expected=are_others_expected)
         )
         self._changes.log = log
         self._opened(log, None)
@@ -341,6 +345,8 @@ class Cluster:
         """Note who leads a group, and tell everyone when it is this node."""
         if log.leader is None or log.failure is not None:
             self.leaders.deposed(log.identity.group, self.member.node)
+            if log.failure is not None:
+                self._work.set()
             return
         leader = Leader(log.identity.group, log.term, log.leader)
         self.leaders.learn([leader])
@@ -499,6 +505,8 @@ class Cluster:
 
     async def _reconcile_rounds(self) -> None:
         await self.replicas.empty_deleted()
+        while not self._is_metadata_recent():
+            await self._wait_for_change()
         known: set[int] = set()
         while True:
             self._work.clear()
@@ -512,6 +520,17 @@ class Cluster:
             self._reconciled_version = version
             await self._notify()
             await self._work.wait()
+
+    def _is_metadata_recent(self) -> bool:
+        """False while metadata that was begun anew tells of a past that this node has outlived.
+
+        In that past this node may found groups that it has left since, and whose votes it has
+        forgotten. What it was when it registered under the new incarnation, it is still.
+        """
+        incarnation = self.replicas.identity.replaced.get(METADATA_GROUP)
+        own = self.metadata.nodes.get(self.member.node)
+        is_known = own is not None and own.replaced.get(METADATA_GROUP) == incarnation
+        return incarnation is None or is_known
 
     async def hand_over(self) -> None:
         """Let others lead what this node leads, before it stops."""

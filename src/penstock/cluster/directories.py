@@ -7,7 +7,7 @@ groups/<shard>/               consumer groups and their offsets
 topics/<topic>/id             the topic's id, so that leftovers of an older topic are noticed
 topics/<topic>/<partition>/   the partition's log
 deleted/<topic id>/           on its way out
-damaged/<partition>.<n>/      replicas that could not be opened, kept for people to look at
+damaged/<log>.<n>/            replicas that could not be opened, kept for people to look at
 """
 
 import contextlib
@@ -120,13 +120,12 @@ class Directories:
         """Move the files of a shard away that other nodes keep now."""
         self._discard(self.group_shard(shard))
 
-    def set_aside(self, place: TopicPartition) -> None:
+    def set_aside(self, source: Path, name: str) -> None:
         """Move a damaged replica away, where nobody uses it and nothing is lost of it."""
         damaged = self._data_dir / "damaged"
         self._disk.make_directory(damaged)
         number = len(self._disk.names(damaged)) + 1
-        source = self.partition(place.topic, place.partition)
-        self._disk.rename(source, damaged / f"{place}.{number}")
+        self._disk.rename(source, damaged / f"{name}.{number}")
         self._disk.sync_directory(source.parent)
         self._disk.sync_directory(damaged)
 

@@ -52,10 +52,10 @@ class Node(msgspec.Struct, frozen=True):
     replaced: dict[int, int] = {}
     """Groups in which the node takes part under another incarnation, having lost its replica."""
 
-    @property
-    def member(self) -> Member:
-        """The node as a member of groups."""
-        return Member(NodeId(self.node_id), Incarnation(self.incarnation))
+    def member_of(self, group: int) -> Member:
+        """The node as a member of a group."""
+        incarnation = self.replaced.get(group, self.incarnation)
+        return Member(NodeId(self.node_id), Incarnation(incarnation))
 
 
 class Replicas(msgspec.Struct, frozen=True):

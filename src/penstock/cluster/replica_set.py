@@ -35,7 +35,7 @@ from penstock.errors import (
     StorageFailed,
     TopicNotFound,
 )
-from penstock.ids import NodeId, TopicPartition
+from penstock.ids import EntryIndex, NodeId, TopicPartition
 from penstock.log import LogSettings
 from penstock.raft import Incarnation, Member, Membership, RaftSettings
 
@@ -147,18 +147,35 @@ class ReplicaSet:
 
     # Opening and closing.
 
-    def open_metadata(self, founding: Membership | None) -> ReplicatedLog:
+    def open_metadata(self, founding: Membership, *, are_others_expected: bool) -> ReplicatedLog:
+        """Open the metadata, or begin it anew where it is damaged and others have it too.
+
+        The metadata cannot say whether others do: it is what is damaged.
+        """
+        nothing = self._metadata.snapshot()
+        try:
+            log = self._open_metadata(founding)
+            log.check_readable()
+        except Corruption as error:
+            if not are_others_expected:
+                raise
+            logger.error("metadata is damaged", extra={"reason": str(error)})
+            self._metadata.restore(nothing, EntryIndex(0))
+            self._begin_anew("metadata", METADATA_GROUP, self._directories.metadata)
+            log = self._open_metadata(founding)
+        self.by_group[METADATA_GROUP] = log
+        return log
+
+    def _open_metadata(self, founding: Membership) -> ReplicatedLog:
         """Open the metadata, after beginning it where a crash came between founding and that.
 
         Were the replica founded before the membership is written down, a node that crashed in
         between could write down another one and begin the group with two first memberships.
         """
         directory = self._directories.metadata
-        if founding is not None and self.identity.member_of(METADATA_GROUP) in founding.voters:
+        if self.identity.member_of(METADATA_GROUP) in founding.voters:
             ReplicatedLog.found(self._workplace, directory, founding, self._metadata)
-        log = self._open_log("metadata", METADATA_GROUP, directory, self._metadata)
-        self.by_group[METADATA_GROUP] = log
-        return log
+        return self._open_log("metadata", METADATA_GROUP, directory, self._metadata)
 
     def _open_log(self, name: str, group: int, directory: Path, machine: Machine) -> ReplicatedLog:
         return ReplicatedLog(
@@ -178,8 +195,31 @@ class ReplicaSet:
         created again meanwhile must not have its new directory claimed while the old partitions
         are open.
         """
+        await self._replace_damaged(topics)
         await self._close_unwanted(topics)
         await self._open_wanted(topics)
+
+    async def _replace_damaged(self, topics: list[Topic]) -> None:
+        """Begin replicas anew that turned out to be damaged while they were used."""
+        for number, shard in enumerate(self._metadata.shards):
+            log = self._shards.get(number)
+            if log is not None and _is_replaceable(log, shard):
+                del self._shards[number]
+                await self._close_and_replace(log, shard)
+        for topic in topics:
+            for number, replicas in enumerate(topic.replicas):
+                place = TopicPartition(topic.name, number)
+                partition = self._partitions.get(place)
+                if partition is not None and _is_replaceable(partition.log, replicas):
+                    del self._partitions[place]
+                    await self._close_and_replace(partition.log, replicas)
+
+    async def _close_and_replace(self, log: ReplicatedLog, replicas: Replicas) -> None:
+        del self.by_group[replicas.group]
+        await self._close_log(log)
+        await self._workplace.in_thread(
+            partial(self._replace_replica, log.name, replicas, log.log.directory)
+        )
 
     async def empty_deleted(self) -> None:
         """Remove the files of deleted topics."""
@@ -268,9 +308,15 @@ class ReplicaSet:
         directory = self._directories.group_shard(number)
         machine = self._group_machine(number)
 
+        name = f"groups-{number}"
+
         def open_log() -> ReplicatedLog:
-            self._found_replica(directory, shard, machine)
-            return self._open_log(f"groups-{number}", shard.group, directory, machine)
+            try:
+                self._found_replica(directory, shard, machine)
+                return self._open_log(name, shard.group, directory, machine)
+            except Corruption:
+                self._replace_replica(name, shard, directory)
+                raise
 
         log = await self._workplace.in_thread(open_log)
         self.by_group[shard.group] = self._shards[number] = log
@@ -353,7 +399,7 @@ class ReplicaSet:
                 host=self.delivery,
             )
         except Corruption as error:
-            self._replace_replica(place, replicas)
+            self._replace_replica(str(place), replicas, directory)
             return _cannot_open(place, error)
         except (OSError, PenstockError) as error:
             return _cannot_open(place, error)
@@ -383,16 +429,21 @@ class ReplicaSet:
             # What was acknowledged is on disk already; the next start has to read more of it.
             logger.warning("log closed badly", extra={"log": log.name, "reason": str(failure)})
 
-    def _replace_replica(self, place: TopicPartition, replicas: Replicas) -> None:
-        """Take part in the group of a damaged replica as a stranger, with an empty log.
+    def _replace_replica(self, name: str, replicas: Replicas, directory: Path) -> None:
+        """Take part in the group of a damaged replica as a stranger, where others keep it too."""
+        if len(replicas.members) > 1:
+            self._begin_anew(name, replicas.group, directory)
+            self._workplace.loop.call_soon_threadsafe(self.on_replaced)
+
+    def _begin_anew(self, name: str, group: int, directory: Path) -> None:
+        """Be a stranger to a group from now on, with an empty log.
 
         The new incarnation is durable before the damaged files are moved away: an empty log under
-        the old one could vote against what the replica once acknowledged.
+        the old one could vote against what the replica once acknowledged. A crash in between finds
+        the damaged files under the new incarnation, and replaces them again.
         """
-        if len(replicas.members) > 1:
-            self.identity.replace(replicas.group)
-            self._directories.set_aside(place)
-            self._workplace.loop.call_soon_threadsafe(self.on_replaced)
+        self.identity.replace(group)
+        self._directories.set_aside(directory, name)
 
     async def close(self) -> None:
         """Close all logs: topics first, the metadata last."""
@@ -402,6 +453,12 @@ class ReplicaSet:
         metadata_log = self.by_group.get(METADATA_GROUP)
         if metadata_log is not None:
             await self._close_log(metadata_log)
+
+
+def _is_replaceable(log: ReplicatedLog, replicas: Replicas) -> bool:
+    """True for a damaged replica that others keep too, of the log that is meant."""
+    is_damaged = isinstance(log.failure, Corruption) and log.identity.group == replicas.group
+    return is_damaged and len(replicas.members) > 1
 
 
 def _cannot_open(place: TopicPartition, error: OSError | PenstockError) -> PenstockError:

@@ -257,6 +257,11 @@ class ReplicatedLog:
             doubt=self.log.doubt,
         )
 
+    def check_readable(self) -> None:
+        """Raise `Corruption` when an entry cannot be read that is not in the snapshot."""
+        for _, _, index in self.log.rows(self.snapshot_index):
+            self.log.payload_at(index)
+
     def _check_continues(self, snapshot: Snapshot) -> None:
         """Raise `Corruption` when entries between the snapshot and the log are missing."""
         if self.log.is_empty:

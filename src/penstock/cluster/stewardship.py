@@ -103,7 +103,8 @@ class Stewardship:
         node = self._metadata.nodes.get(pair[0])
         if node is None:
             return pair
-        return node.node_id, node.replaced.get(group, node.incarnation)
+        member = node.member_of(group)
+        return member.node, member.incarnation
 
 
 def metadata_members(metadata: ClusterMetadata, membership: Membership) -> list[Member]:
@@ -112,7 +113,9 @@ def metadata_members(metadata: ClusterMetadata, membership: Membership) -> list[
     Whoever votes goes on, so that nodes that come and go change as little as possible; a node that
     is being drained should not.
     """
-    members = [metadata.nodes[node_id].member for node_id in sorted(metadata.nodes)]
+    members = [
+        metadata.nodes[node_id].member_of(METADATA_GROUP) for node_id in sorted(metadata.nodes)
+    ]
     return sorted(
         members,
         key=lambda member: (member.node in metadata.draining, member not in membership.voters),
