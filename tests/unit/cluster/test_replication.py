@@ -519,6 +519,8 @@ def test_a_rotten_row_closes_the_replica_that_asks_for_its_term_and_no_other() -
         await group.tick(3)
         assert group.values(3) == [b"a", b"b", b"c"]
 
+    play(scene)
+
 
 def test_a_follower_whose_disk_is_full_still_votes() -> None:
     async def scene(group: ReplicaGroup) -> None:
