@@ -343,8 +343,13 @@ class NodeOptions:
     )
     transfer_bytes_per_s: int = _size(
         100_000_000,
-        "Speed at which a replica is copied from another node that no longer has its entries.",
+        "Speed at which this node fills new replicas of others from its logs, and at which it"
+        " copies snapshots from others; each over all its partitions together. A partition that is"
+        " written faster than this cannot be moved.",
         least=1024,
+    )
+    moves_per_node_max: int = _integer(
+        10, "New replicas that one node is filled with at a time; others wait.", least=1
     )
     leader_balance_interval_ms: int = _duration(
         30_000,

@@ -164,7 +164,9 @@ def _replica(replica: "ClusterReplica") -> str:
 def _partition_state(partition: "ClusterPartition") -> str:
     if partition.leader is None:
         return "no leader"
-    words = ["moving"] if partition.changing else []
+    words = []
+    if partition.changing:
+        words.append("waiting to move" if partition.queued else "moving")
     words += ["hot"] if partition.hot else []
     if any(each.role == "voter" and not each.in_step for each in partition.replicas):
         words.append("behind")

@@ -130,6 +130,8 @@ def _moving(partition: "ClusterPartition") -> str:
         return f"{name}: on nodes {_listed(partition.nodes)}"
     if partition.leader is None:
         return f"{name}: waits for a leader"
+    if partition.queued:
+        return f"{name}: waits for other moves to its nodes"
     learners = [each for each in partition.replicas if each.role == "learner"]
     present = {each.node_id for each in partition.replicas}
     missing = [node for node in partition.nodes if node not in present]

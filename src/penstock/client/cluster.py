@@ -57,7 +57,8 @@ class ClusterReplica:
 class ClusterPartition:
     """One partition; None stands for what only its leader knows, while it has none.
 
-    `nodes` are to replicate it, those in `leaving` do until the others have everything.
+    `nodes` are to replicate it, those in `leaving` do until the others have everything. A move that
+    is `queued` waits for others to the same nodes.
     """
 
     topic: str
@@ -67,6 +68,7 @@ class ClusterPartition:
     nodes: tuple[int, ...]
     leaving: tuple[int, ...]
     changing: bool
+    queued: bool
     hot: bool
     start_offset: int | None
     high_watermark: int | None

@@ -38,7 +38,9 @@ from penstock.cluster.metadata import (
     Topic,
     encode_command,
 )
+from penstock.cluster.move_queue import MoveQueue
 from penstock.cluster.overview import Overview
+from penstock.cluster.pace import Pace
 from penstock.cluster.partition import Partition
 from penstock.cluster.peer_requests import PeerRequests
 from penstock.cluster.placement import choose_replicas
@@ -104,12 +106,13 @@ class Cluster:
         self.member = self.replicas.identity.member
         self._formation = Formation(self.member, frozenset(self._peers))
         self._founding_file = FoundingFile(workplace.disk, options.data_dir)
-        self._snapshots = SnapshotExchange(
-            self.links, workplace, bytes_per_s=options.transfer_bytes_per_s
-        )
+        copied = Pace(options.transfer_bytes_per_s, workplace.loop.time)
+        self._snapshots = SnapshotExchange(self.links, workplace, copied)
+        self._taught = Pace(options.transfer_bytes_per_s, workplace.loop.time)
+        self._queue = MoveQueue(self.metadata, self.leaders, options.moves_per_node_max)
         self._changes = MetadataChanges(self.metadata, self.links, workplace)
         self._producer_ids = ProducerIds(self._changes)
-        self.overview = Overview(self.metadata, self.replicas, self.links, workplace)
+        self.overview = Overview(self.metadata, self.replicas, self._queue, self.links, workplace)
         self.leadership = Leadership(
             self.metadata, self.replicas, self.leaders, self.links, workplace
         )
@@ -317,7 +320,7 @@ class Cluster:
     # Time and leadership.
 
     async def _steward_rounds(self) -> None:
-        stewardship = Stewardship(self.metadata)
+        stewardship = Stewardship(self.metadata, self._queue)
         while True:
             await asyncio.sleep(_STEWARD_INTERVAL_S)
             for command in stewardship.tend(list(self.replicas.by_group.values())):
@@ -339,6 +342,8 @@ class Cluster:
                 self.on_shard_leadership(shard, log)
 
         log.on_leadership = leadership
+        if log.identity.group != METADATA_GROUP:
+            log.learner_pace = self._taught
         log.on_snapshot_wanted = lambda offer: self._spawn(self._snapshots.copy(log, offer))
 
     def _leadership(self, log: ReplicatedLog) -> None:

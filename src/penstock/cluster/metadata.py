@@ -74,6 +74,8 @@ class Replicas(msgspec.Struct, frozen=True):
     leaving: tuple[tuple[int, int], ...] = ()
     former: tuple[tuple[int, int], ...] = ()
     """The members before the change that is being carried out; what cancelling it returns to."""
+    asked_at: int = 0
+    """The entry that asked for the change; changes wait for each other in this order."""
 
     @property
     def nodes(self) -> tuple[int, ...]:
@@ -303,7 +305,9 @@ class ClusterMetadata:
                 self._place_shards(placement)
                 return None
             case ChangeReplicas(group, members):
-                self._update_replicas(group, lambda replicas: _with_members(replicas, members))
+                self._update_replicas(
+                    group, lambda replicas: _with_members(replicas, members, entry.index)
+                )
                 return None
             case SettleReplicas(group, members):
                 self._update_replicas(group, lambda replicas: _settled(replicas, members))
@@ -481,11 +485,12 @@ class ClusterMetadata:
         self.version = index
 
 
-def _with_members(replicas: Replicas, members: tuple[tuple[int, int], ...]) -> Replicas:
+def _with_members(replicas: Replicas, members: tuple[tuple[int, int], ...], index: int) -> Replicas:
     former = dict.fromkeys((*replicas.members, *replicas.leaving))
     leaving = tuple(member for member in former if member not in members)
     former_members = replicas.former or replicas.members
-    return Replicas(replicas.group, (), members, leaving, former_members)
+    asked_at = replicas.asked_at if replicas.former else index
+    return Replicas(replicas.group, (), members, leaving, former_members, asked_at)
 
 
 def _settled(replicas: Replicas, members: tuple[tuple[int, int], ...]) -> Replicas:

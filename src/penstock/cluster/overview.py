@@ -11,6 +11,7 @@ import msgspec
 
 from penstock.cluster.links import Links, RequestKind
 from penstock.cluster.metadata import ClusterMetadata
+from penstock.cluster.move_queue import MoveQueue
 from penstock.cluster.replica_set import ReplicaSet
 from penstock.cluster.status import PartitionStatus, leaderless, partition_status
 from penstock.cluster.workplace import Workplace
@@ -32,9 +33,15 @@ class Overview:
     """Asks this node and the others."""
 
     def __init__(
-        self, metadata: ClusterMetadata, replicas: ReplicaSet, links: Links, workplace: Workplace
+        self,
+        metadata: ClusterMetadata,
+        replicas: ReplicaSet,
+        queue: MoveQueue,
+        links: Links,
+        workplace: Workplace,
     ) -> None:
         self._metadata = metadata
+        self._queue = queue
         self._replicas = replicas
         self._links = links
         self._workplace = workplace
@@ -42,8 +49,14 @@ class Overview:
     def led_here(self) -> list[PartitionStatus]:
         """Return what this node knows about the partitions that it leads."""
         now_s = self._workplace.clock.steady_s()
+        waiting = self._queue.waiting()
         return [
-            partition_status(partition, self._replicas.replicas_of(place), now_s)
+            partition_status(
+                partition,
+                self._replicas.replicas_of(place),
+                now_s,
+                is_queued=partition.log.identity.group in waiting,
+            )
             for place, partition in self._replicas.opened()
             if partition.log.is_serving and place.topic in self._metadata.topics
         ]

@@ -24,6 +24,7 @@ import msgspec
 
 from penstock.cluster.log_view import StoredLog
 from penstock.cluster.machine import Machine
+from penstock.cluster.pace import Pace
 from penstock.cluster.replica_storage import RAFT_KINDS, ReplicaStorage
 from penstock.cluster.transfer import finish_interrupted_transfer
 from penstock.cluster.workplace import Workplace
@@ -49,6 +50,7 @@ from penstock.log import (
     save_snapshot,
 )
 from penstock.raft import (
+    Append,
     Effects,
     Entry,
     FollowerStatus,
@@ -163,6 +165,8 @@ class ReplicatedLog:
         self.failure: PenstockError | None = None
         self.on_leadership: Callable[[], None] = lambda: None
         self.on_snapshot_wanted: Callable[[InstallSnapshot], None] = self.snapshot_failed
+        # How fast learners of this log may be filled; as fast as they can when there is none.
+        self.learner_pace: Pace | None = None
         # Until then the files of the last snapshot are being copied by a follower.
         self.held_until_s = 0.0
         self._workplace = workplace
@@ -508,6 +512,8 @@ class ReplicatedLog:
             self._storage.write(effects.write)
         for message in effects.messages:
             self._transport.send(self.identity.group, message)
+            if isinstance(message, Append):
+                self._pace_learner(message)
         for order in effects.replications:
             self._replicate(order)
         if effects.apply_start < effects.apply_end:
@@ -531,7 +537,26 @@ class ReplicatedLog:
             self._damaged(damage)
             return
         if self.raft.leads(order.term):
-            self._transport.send(self.identity.group, order.with_entries(entries))
+            message = order.with_entries(entries)
+            self._transport.send(self.identity.group, message)
+            self._pace_learner(message)
+
+    def _pace_learner(self, message: Append) -> None:
+        """Let a learner wait after what it was sent, so that filling it keeps to its speed."""
+        learners = self.raft.membership.learners
+        if not learners or self.learner_pace is None or not message.entries:
+            return
+        if any(member.node == message.to for member in learners):
+            size_bytes = sum(entry.size_bytes for entry in message.entries)
+            wait_s = self.learner_pace.take(size_bytes)
+            if wait_s > 0:
+                self.raft.hold(message.to)
+                self._workplace.loop.call_later(wait_s, self._go_on_with, message.to)
+
+    def _go_on_with(self, learner: NodeId) -> None:
+        self.raft.release(learner)
+        if not self._is_closed:
+            self._pump()
 
     def _stored_entry(self, index: int) -> Entry:
         row, payload = self.log.payload_at(index)

@@ -12,6 +12,7 @@ from functools import partial
 import msgspec
 
 from penstock.cluster.links import Links, RequestKind
+from penstock.cluster.pace import Pace
 from penstock.cluster.replicated_log import ReplicatedLog
 from penstock.cluster.transfer import (
     CHUNK_BYTES,
@@ -38,10 +39,10 @@ _REQUEST_TIMEOUT_S = 5.0
 class SnapshotExchange:
     """Both halves of copying, for all replicas of a node."""
 
-    def __init__(self, links: Links, workplace: Workplace, *, bytes_per_s: int) -> None:
+    def __init__(self, links: Links, workplace: Workplace, pace: Pace) -> None:
         self._links = links
         self._workplace = workplace
-        self._bytes_per_s = bytes_per_s
+        self._pace = pace
 
     # The leader's half.
 
@@ -111,7 +112,7 @@ class SnapshotExchange:
             position += len(chunk)
             if not chunk:
                 return
-            await asyncio.sleep(len(chunk) / self._bytes_per_s)
+            await asyncio.sleep(self._pace.take(len(chunk)))
 
     async def _fetch_chunk(self, node: NodeId, request: ChunkRequest) -> bytes:
         body = msgspec.msgpack.encode(request)

@@ -31,9 +31,13 @@ class PartitionStatus(msgspec.Struct, frozen=True):
     size_bytes: int
     bytes_in_per_s: float
     followers: list[ReplicaStatus]
+    is_queued: bool = False
+    """Whether its move waits for others to the same nodes."""
 
 
-def partition_status(partition: Partition, replicas: Replicas, now_s: float) -> PartitionStatus:
+def partition_status(
+    partition: Partition, replicas: Replicas, now_s: float, *, is_queued: bool
+) -> PartitionStatus:
     """Describe a partition that this node leads."""
     log = partition.log
     last_index = log.raft.last_index
@@ -46,6 +50,7 @@ def partition_status(partition: Partition, replicas: Replicas, now_s: float) -> 
         replicas=list(replicas.nodes),
         leaving=[node for node, _ in replicas.leaving],
         is_changing=bool(replicas.former),
+        is_queued=is_queued,
         start_offset=partition.start_offset,
         high_watermark=partition.high_watermark,
         size_bytes=log.log.size_bytes,

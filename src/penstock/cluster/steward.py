@@ -47,16 +47,18 @@ class GroupView:
     membership: Membership
     followers: Sequence[FollowerStatus]
     last_index: int
+    may_admit: bool = True
+    """Whether a newcomer may begin to learn now, or has to wait for its turn."""
 
 
 def next_step(
     view: GroupView, voters: Sequence[Member], learners: Sequence[Member] = ()
 ) -> Step | None:
-    """Return what to do next; None means to wait for a learner to catch up."""
+    """Return what to do next; None means to wait, for a turn or for a learner."""
     membership = view.membership
     for member in (*voters, *learners):
         if member not in membership.members:
-            return Change(membership.with_learner(member))
+            return Change(membership.with_learner(member)) if view.may_admit else None
     waiting = [member for member in voters if member in membership.learners]
     for member in waiting:
         if _has_caught_up(member.node, view):

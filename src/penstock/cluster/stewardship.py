@@ -15,6 +15,7 @@ from penstock.cluster.metadata import (
     Replicas,
     SettleReplicas,
 )
+from penstock.cluster.move_queue import MoveQueue
 from penstock.cluster.replicated_log import ReplicatedLog
 from penstock.cluster.steward import Change, GroupView, HandOver, Settled, next_step
 from penstock.errors import Conflict, InvalidRequest, Unavailable
@@ -30,13 +31,15 @@ METADATA_VOTERS_MAX = 5
 class Stewardship:
     """The rounds of one node."""
 
-    def __init__(self, metadata: ClusterMetadata) -> None:
+    def __init__(self, metadata: ClusterMetadata, queue: MoveQueue) -> None:
         self._metadata = metadata
+        self._queue = queue
 
     def tend(self, logs: list[ReplicatedLog]) -> list[Command]:
         """Let every group that is led here take a step; return what the metadata must note."""
         commands: list[Command] = []
         wanted = {replicas.group: replicas for replicas in self._metadata.all_replicas()}
+        waiting = self._queue.waiting()
         for log in logs:
             if not log.is_serving:
                 continue
@@ -44,7 +47,8 @@ class Stewardship:
                 self._tend_metadata(log)
                 commands += self._replacements()
             elif log.identity.group in wanted:
-                commands += self._tend_group(log, wanted[log.identity.group])
+                may_admit = log.identity.group not in waiting
+                commands += self._tend_group(log, wanted[log.identity.group], may_admit=may_admit)
         return commands
 
     def _tend_metadata(self, log: ReplicatedLog) -> None:
@@ -55,17 +59,26 @@ class Stewardship:
             count = metadata_voter_count(len(nodes))
             self._take_step(log, nodes[:count], nodes[count:])
 
-    def _tend_group(self, log: ReplicatedLog, replicas: Replicas) -> list[Command]:
+    def _tend_group(
+        self, log: ReplicatedLog, replicas: Replicas, *, may_admit: bool
+    ) -> list[Command]:
         voters = [_member(pair) for pair in replicas.members]
-        is_settled = self._take_step(log, voters, [])
+        is_settled = self._take_step(log, voters, [], may_admit=may_admit)
         if is_settled and (replicas.leaving or replicas.former):
             return [SettleReplicas(replicas.group, replicas.members)]
         return []
 
-    def _take_step(self, log: ReplicatedLog, voters: list[Member], learners: list[Member]) -> bool:
+    def _take_step(
+        self,
+        log: ReplicatedLog,
+        voters: list[Member],
+        learners: list[Member],
+        *,
+        may_admit: bool = True,
+    ) -> bool:
         """Take one step; True when nothing is left to do."""
         raft = log.raft
-        view = GroupView(raft.member, raft.membership, raft.followers(), raft.last_index)
+        view = GroupView(raft.member, raft.membership, raft.followers(), raft.last_index, may_admit)
         step = next_step(view, voters, learners)
         try:
             match step:

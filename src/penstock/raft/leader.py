@@ -130,14 +130,17 @@ class LeaderRules(FollowerRules):
             while progress.next <= last_index and progress.has_room:
                 if progress.next < log.tail_start:
                     self._send_stored(progress)
-                    continue
-                if progress.next != entries_start:
-                    # Followers in step share one slice of the tail.
-                    entries_start = progress.next
-                    entries, size_bytes = log.tail_from(
-                        entries_start, self._settings.append_bytes_max
-                    )
-                self._send_append(progress, entries, size_bytes)
+                else:
+                    if progress.next != entries_start:
+                        # Followers in step share one slice of the tail.
+                        entries_start = progress.next
+                        entries, size_bytes = log.tail_from(
+                            entries_start, self._settings.append_bytes_max
+                        )
+                    self._send_append(progress, entries, size_bytes)
+                if not progress.is_voter:
+                    # One for each bundle: it may be held after any of them.
+                    break
             if progress.is_asking:
                 self._send_append(progress, (), 0)
 

@@ -171,6 +171,18 @@ class RaftNode(ElectionRules):
         if progress is not None and progress.state is ProgressState.REPLICATE:
             progress.probe(progress.match + 1)
 
+    def hold(self, node: NodeId) -> None:
+        """Send a learner no more entries, until `release`."""
+        progress = self._progress.get(node)
+        if progress is not None and not progress.is_voter:
+            progress.is_held = True
+
+    def release(self, node: NodeId) -> None:
+        """Go on sending to a learner."""
+        progress = self._progress.get(node)
+        if progress is not None:
+            progress.is_held = False
+
     # Requests.
 
     def propose(self, kind: EntryKind, payload: Payload) -> EntryIndex:

@@ -42,6 +42,7 @@ class Progress:
         "incarnation",
         "is_active",
         "is_asking",
+        "is_held",
         "is_paused",
         "is_voter",
         "match",
@@ -69,6 +70,8 @@ class Progress:
         """Whether to send an append even if it is empty, so that a loss comes to light."""
         self.is_paused = False
         """Whether a probe is out."""
+        self.is_held = False
+        """Whether nothing more is to be sent until the leader's node lets it go on."""
         self.snapshot_index = 0
         self.acked_round = 0
         self._messages_max = settings.inflight_messages_max
@@ -79,6 +82,8 @@ class Progress:
     @property
     def has_room(self) -> bool:
         """Whether one more append may go out now."""
+        if self.is_held:
+            return False
         if self.state is _REPLICATE:
             return (
                 len(self._inflight) < self._messages_max and self._inflight_bytes < self._bytes_max

@@ -47,6 +47,7 @@ SETTLED = ClusterPartition(
     nodes=(1, 2, 4),
     leaving=(),
     changing=False,
+    queued=False,
     hot=False,
     start_offset=0,
     high_watermark=500,
@@ -162,7 +163,8 @@ def test_partitions_tell_the_lag_of_replicas(fake: FakeCluster) -> None:
     unled = replace(
         SETTLED, partition=2, leader=None, high_watermark=None, size_bytes=None, replicas=()
     )
-    fake.partitions_seen = [(MOVING, lost, unled)]
+    queued = replace(SETTLED, partition=3, changing=True, queued=True)
+    fake.partitions_seen = [(MOVING, lost, unled, queued)]
 
     rows = [" ".join(line.split()) for line in run("partitions", "orders").stdout.splitlines()[2:]]
 
@@ -170,6 +172,7 @@ def test_partitions_tell_the_lag_of_replicas(fake: FakeCluster) -> None:
         "orders 0 1 1, 2, 4 1, 2, 4 (learns, lacks 70) 500 64000 13 moving",
         "orders 1 1 1, 2, 4 1, 2 (lost, lacks 9) 500 64000 13 behind",
         "orders 2 - 1, 2, 4 - - - 13 no leader",
+        "orders 3 1 1, 2, 4 1, 2, 4 500 64000 13 waiting to move",
     ]
 
 
@@ -210,6 +213,14 @@ def test_a_wait_that_takes_too_long_says_what_it_waits_for_and_exits_with_3(
 
     assert result.exit_code == 3
     assert "and going on: orders-0: node 4 lacks 70 entries" in result.stderr
+
+
+def test_a_move_that_waits_for_others_says_so(fake: FakeCluster) -> None:
+    fake.partitions_seen = [(replace(MOVING, queued=True),)]
+
+    result = run("move", "orders", "0", "--to", "1,2,4", "--wait", "--timeout", "0")
+
+    assert "orders-0: waits for other moves to its nodes" in result.stderr
 
 
 def test_a_move_that_another_one_replaced_is_not_waited_for(fake: FakeCluster) -> None:

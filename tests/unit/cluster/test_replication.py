@@ -8,7 +8,9 @@ from typing import Any
 import pytest
 
 from penstock.cluster import ReplicatedLog
+from penstock.cluster.pace import Pace
 from penstock.errors import Corruption, NotLeader, StorageFailed, Unavailable
+from penstock.ids import NodeId
 from penstock.log import plan_compaction
 from penstock.log.index import ROW_BYTES
 from penstock.raft import Append, Role
@@ -542,5 +544,34 @@ def test_a_follower_whose_disk_is_full_still_votes() -> None:
         await group[2].propose_records(batch(b"y" * 2_000))
         await group.tick(3)
         assert group.values(3) == [b"first", b"x" * 2_000, b"y" * 2_000]
+
+    play(scene)
+
+
+def test_a_learner_is_filled_at_its_pace_and_voters_are_not_kept_back() -> None:
+    async def scene(group: ReplicaGroup) -> None:
+        leader, megabyte = group[1], 1_000_000
+        group.isolate(3)
+        for _ in range(8):
+            await leader.propose_records(batch(b"x" * megabyte))
+        leader.change_membership(group.membership.without(NodeId(3)))
+        await group.tick()
+        leader.learner_pace = Pace(megabyte, asyncio.get_running_loop().time)
+        leader.change_membership(leader.raft.membership.with_learner(group.member(3)))
+        started_s = asyncio.get_running_loop().time()
+
+        group.heal()
+        while group[3].log.next_offset < 8:
+            await group.tick()
+            await asyncio.sleep(0.1)
+            assert group[2].log.next_offset == leader.log.next_offset
+        elapsed_s = asyncio.get_running_loop().time() - started_s
+
+        # The last append may arrive at once; all before it were waited for.
+        assert 6 <= elapsed_s <= 10
+        assert await leader.propose_records(batch(b"y")) == 8
+        await asyncio.sleep(2)
+        await group.tick(3)
+        assert group.are_equal()
 
     play(scene)

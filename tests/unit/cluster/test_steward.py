@@ -37,6 +37,16 @@ def test_a_newcomer_learns_before_it_votes() -> None:
     )
 
 
+def test_a_newcomer_waits_for_its_turn_and_one_that_learns_goes_on() -> None:
+    def waiting(*learners: Member) -> Step | None:
+        membership = Membership.of([ONE, TWO, THREE], learners)
+        view = GroupView(ONE, membership, [follower(4, 5_000)], 5_000, may_admit=False)
+        return next_step(view, [ONE, TWO, FOUR])
+
+    assert waiting() is None
+    assert waiting(FOUR) == Change(Membership.of([ONE, TWO, THREE, FOUR]))
+
+
 def test_a_newcomer_votes_when_it_has_caught_up() -> None:
     lagging = step([ONE, TWO, THREE], [FOUR], follower(4, 3_999), wanted=[ONE, TWO, FOUR])
     caught_up = step([ONE, TWO, THREE], [FOUR], follower(4, 4_000), wanted=[ONE, TWO, FOUR])

@@ -304,6 +304,7 @@ def _partition(status: PartitionStatus, *, is_hot: bool) -> ClusterPartition:
         nodes=status.replicas,
         leaving=status.leaving,
         changing=status.is_changing,
+        queued=status.is_queued,
         hot=is_hot,
         start_offset=_known(status.start_offset),
         high_watermark=_known(status.high_watermark),

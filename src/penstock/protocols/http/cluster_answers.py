@@ -86,6 +86,9 @@ class ClusterPartition(Struct, frozen=True, kw_only=True):
     ]
     leaving: Annotated[list[int], Meta(description="Who keeps a replica until the others have it.")]
     changing: Annotated[bool, Meta(description="Whether its replicas are being moved.")]
+    queued: Annotated[
+        bool, Meta(description="Whether the move waits for others to the same nodes.")
+    ]
     hot: Annotated[bool, Meta(description="Whether it has over three times the mean traffic.")]
     start_offset: int | None
     high_watermark: int | None

@@ -31,6 +31,7 @@ def partition(number: int, **changes: Any) -> PartitionStatus:
         "replicas": [1, 2, 4],
         "leaving": [3],
         "is_changing": True,
+        "is_queued": True,
         "start_offset": 0,
         "high_watermark": 100,
         "size_bytes": 5_000,
