@@ -5,6 +5,7 @@ answer soon is named as silent, and what it leads is shown without a leader.
 """
 
 import asyncio
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import msgspec
@@ -13,7 +14,7 @@ from penstock.cluster.links import Links, RequestKind
 from penstock.cluster.metadata import ClusterMetadata
 from penstock.cluster.move_queue import MoveQueue
 from penstock.cluster.replica_set import ReplicaSet
-from penstock.cluster.status import PartitionStatus, leaderless, partition_status
+from penstock.cluster.status import PartitionStatus, leaderless, partition_status, with_replicas
 from penstock.cluster.workplace import Workplace
 from penstock.errors import Unavailable
 from penstock.ids import NodeId
@@ -49,14 +50,8 @@ class Overview:
     def led_here(self) -> list[PartitionStatus]:
         """Return what this node knows about the partitions that it leads."""
         now_s = self._workplace.clock.steady_s()
-        waiting = self._queue.waiting()
         return [
-            partition_status(
-                partition,
-                self._replicas.replicas_of(place),
-                now_s,
-                is_queued=partition.log.identity.group in waiting,
-            )
+            partition_status(partition, self._replicas.replicas_of(place), now_s)
             for place, partition in self._replicas.opened()
             if partition.log.is_serving and place.topic in self._metadata.topics
         ]
@@ -69,12 +64,21 @@ class Overview:
         found = {(each.topic, each.partition): each for each in self.led_here()}
         for partitions in told.values():
             found |= {(each.topic, each.partition): each for each in partitions or ()}
-        for topic in self._metadata.topics.values():
-            for number, replicas in enumerate(topic.replicas):
-                if (topic.name, number) not in found:
-                    found[topic.name, number] = leaderless(topic.name, number, replicas)
         silent = frozenset(node for node, partitions in told.items() if partitions is None)
-        return Survey([found[key] for key in sorted(found)], silent)
+        return Survey(list(self._completed(found)), silent)
+
+    def _completed(
+        self, found: Mapping[tuple[str, int], PartitionStatus]
+    ) -> Iterator[PartitionStatus]:
+        """Describe every partition, with the replicas that this node knows it to have.
+
+        A leader may have heard of a change a moment later than the node that it was asked of.
+        """
+        waiting = self._queue.waiting()
+        for name, topic in sorted(self._metadata.topics.items()):
+            for number, replicas in enumerate(topic.replicas):
+                status = found.get((name, number)) or leaderless(name, number, replicas)
+                yield with_replicas(status, replicas, is_queued=replicas.group in waiting)
 
     async def _ask(self, node: NodeId) -> list[PartitionStatus] | None:
         try:

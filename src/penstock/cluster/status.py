@@ -35,9 +35,7 @@ class PartitionStatus(msgspec.Struct, frozen=True):
     """Whether its move waits for others to the same nodes."""
 
 
-def partition_status(
-    partition: Partition, replicas: Replicas, now_s: float, *, is_queued: bool
-) -> PartitionStatus:
+def partition_status(partition: Partition, replicas: Replicas, now_s: float) -> PartitionStatus:
     """Describe a partition that this node leads."""
     log = partition.log
     last_index = log.raft.last_index
@@ -50,7 +48,6 @@ def partition_status(
         replicas=list(replicas.nodes),
         leaving=[node for node, _ in replicas.leaving],
         is_changing=bool(replicas.former),
-        is_queued=is_queued,
         start_offset=partition.start_offset,
         high_watermark=partition.high_watermark,
         size_bytes=log.log.size_bytes,
@@ -83,4 +80,17 @@ def leaderless(topic: str, partition: int, replicas: Replicas) -> PartitionStatu
         size_bytes=-1,
         bytes_in_per_s=0.0,
         followers=[],
+    )
+
+
+def with_replicas(
+    status: PartitionStatus, replicas: Replicas, *, is_queued: bool
+) -> PartitionStatus:
+    """Say who is to replicate a partition, as the metadata of this node does."""
+    return msgspec.structs.replace(
+        status,
+        replicas=list(replicas.nodes),
+        leaving=[node for node, _ in replicas.leaving],
+        is_changing=bool(replicas.former),
+        is_queued=is_queued,
     )
