@@ -83,16 +83,21 @@ class Groups:
         self._tickets = itertools.count(1)
 
     def machine(self, shard: int) -> ShardMachine:
-        """Return the machine of a shard, to be driven by its log."""
-        return self._machines[shard]
+        """Return a new machine for a shard, to be driven by the log that is being opened."""
+        machine = self._machines[shard] = ShardMachine(self._limits)
+        return machine
 
     def leadership_changed(self, shard: int, log: ReplicatedLog) -> None:
         """Lead a shard, or stop leading it, as its log does."""
         driver = self._drivers.get(shard)
-        if driver is None:
+        if driver is None or driver.log is not log:
+            if driver is not None:
+                driver.close(NotCoordinator("the shard of the group was opened again"))
             driver = self._drivers[shard] = _ShardDriver(
                 self._machines[shard], log, self._workplace
             )
+        if log.is_serving and not driver.is_leading:
+            # A shard that was restored from a snapshot has not been told yet.
             driver.topics_changed(self._topics)
         driver.lead(log.is_serving)
 
@@ -133,7 +138,7 @@ class Groups:
     def close(self) -> None:
         """Stop all timers and fail those who wait."""
         for driver in self._drivers.values():
-            driver.close()
+            driver.close(ShuttingDown("the node is stopping"))
 
 
 class _ShardDriver:
@@ -141,7 +146,7 @@ class _ShardDriver:
 
     def __init__(self, machine: ShardMachine, log: ReplicatedLog, workplace: Workplace) -> None:
         self._machine = machine
-        self._log = log
+        self.log = log
         self._loop = workplace.loop
         self._clock: Clock = workplace.clock
         self._waiting: dict[int, asyncio.Future[Answer]] = {}
@@ -200,7 +205,7 @@ class _ShardDriver:
 
     def _persist(self, persist: Persist) -> None:
         try:
-            committed = self._log.propose_state(persist.event)
+            committed = self.log.propose_state(persist.event)
         except PenstockError as error:
             self._abandon(persist, error)
             return
@@ -228,10 +233,10 @@ class _ShardDriver:
         self._timer = None
         self._carry_out(self._shard.tick(self._clock.now_ms()))
 
-    def close(self) -> None:
+    def close(self, reason: PenstockError) -> None:
         """Stop the timer and fail those who wait."""
         if self._timer is not None:
             self._timer.cancel()
         for waiter in self._waiting.values():
             if not waiter.done():
-                waiter.set_exception(ShuttingDown("the node is stopping"))
+                waiter.set_exception(reason)
