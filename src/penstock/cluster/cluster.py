@@ -343,7 +343,7 @@ class Cluster:
 
         log.on_leadership = leadership
         if log.identity.group != METADATA_GROUP:
-            log.learner_pace = self._taught
+            log.pace_learners(self._taught)
         log.on_snapshot_wanted = lambda offer: self._spawn(self._snapshots.copy(log, offer))
 
     def _leadership(self, log: ReplicatedLog) -> None:

@@ -22,9 +22,11 @@ from typing import Any, Protocol
 
 import msgspec
 
+from penstock.cluster.learner_pace import LearnerPace
 from penstock.cluster.log_view import StoredLog
 from penstock.cluster.machine import Machine
 from penstock.cluster.pace import Pace
+from penstock.cluster.proposal import Proposal
 from penstock.cluster.replica_storage import RAFT_KINDS, ReplicaStorage
 from penstock.cluster.transfer import finish_interrupted_transfer
 from penstock.cluster.workplace import Workplace
@@ -110,39 +112,6 @@ class ReplicaIdentity:
     member: Member
 
 
-class _Proposal:
-    """What somebody wants to append, and where it went once it is an entry."""
-
-    __slots__ = ("batch", "index", "offset", "payload", "waiter", "waits_for_commit")
-
-    def __init__(
-        self,
-        waiter: asyncio.Future[Any],
-        batch: RecordBatch | None,
-        payload: bytes,
-        *,
-        waits_for_commit: bool,
-    ) -> None:
-        self.waiter = waiter
-        self.batch = batch
-        self.payload = payload
-        self.waits_for_commit = waits_for_commit
-        self.index = EntryIndex(-1)
-        self.offset = Offset(-1)
-
-    @property
-    def size_bytes(self) -> int:
-        return len(self.batch.data) if self.batch else len(self.payload)
-
-    def succeed(self, result: Any) -> None:
-        if not self.waiter.done():
-            self.waiter.set_result(result)
-
-    def fail(self, error: PenstockError) -> None:
-        if not self.waiter.done():
-            self.waiter.set_exception(error)
-
-
 class ReplicatedLog:
     """A replica: its log, the machine that committed entries drive, and those who wait."""
 
@@ -165,17 +134,16 @@ class ReplicatedLog:
         self.failure: PenstockError | None = None
         self.on_leadership: Callable[[], None] = lambda: None
         self.on_snapshot_wanted: Callable[[InstallSnapshot], None] = self.snapshot_failed
-        # How fast learners of this log may be filled; as fast as they can when there is none.
-        self.learner_pace: Pace | None = None
+        self._learner_pace: LearnerPace | None = None
         # Until then the files of the last snapshot are being copied by a follower.
         self.held_until_s = 0.0
         self._workplace = workplace
         self._transport = transport
-        self._records: list[_Proposal] = []
-        self._states: list[_Proposal] = []
+        self._records: list[Proposal] = []
+        self._states: list[Proposal] = []
         self._queued_bytes = 0
         self._soon: asyncio.TimerHandle | None = None
-        self._in_flight: deque[_Proposal] = deque()
+        self._in_flight: deque[Proposal] = deque()
         # Entries up to here may be stored although their proposers were told that the disk is full.
         self._doubtful_index = EntryIndex(0)
         # Entries that were written in this run and are not applied yet.
@@ -361,7 +329,7 @@ class ReplicatedLog:
 
     def _new_proposal(
         self, batch: RecordBatch | None, payload: bytes, *, waits_for_commit: bool
-    ) -> _Proposal:
+    ) -> Proposal:
         self.check_writable()
         if self._queued_bytes > _QUEUED_BYTES_MAX:
             raise Unavailable(
@@ -369,7 +337,7 @@ class ReplicatedLog:
                 f" more than {_QUEUED_BYTES_MAX}"
             )
         waiter = self._workplace.loop.create_future()
-        return _Proposal(waiter, batch, payload, waits_for_commit=waits_for_commit)
+        return Proposal(waiter, batch, payload, waits_for_commit=waits_for_commit)
 
     def check_writable(self) -> None:
         """Raise when nothing can be proposed, or earlier proposals may still come true."""
@@ -379,7 +347,7 @@ class ReplicatedLog:
             # is known, so that the second one is recognised.
             raise DiskFull(f"the disk of {self.name} is full")
 
-    def _propose(self, queue: list[_Proposal], proposal: _Proposal) -> asyncio.Future[Any]:
+    def _propose(self, queue: list[Proposal], proposal: Proposal) -> asyncio.Future[Any]:
         queue.append(proposal)
         self._queued_bytes += proposal.size_bytes
         if self._storage.is_idle:
@@ -411,9 +379,9 @@ class ReplicatedLog:
             self._fail_queued(error)
         self._pump()
 
-    def _take_queued(self) -> tuple[deque[_Proposal], deque[_Proposal]]:
+    def _take_queued(self) -> tuple[deque[Proposal], deque[Proposal]]:
         """Take what the next flush shall hold out of the queues: at least one proposal."""
-        taken: tuple[deque[_Proposal], deque[_Proposal]] = (deque(), deque())
+        taken: tuple[deque[Proposal], deque[Proposal]] = (deque(), deque())
         size_bytes = 0
         for queue, into in zip((self._records, self._states), taken, strict=True):
             for proposal in queue:
@@ -512,8 +480,8 @@ class ReplicatedLog:
             self._storage.write(effects.write)
         for message in effects.messages:
             self._transport.send(self.identity.group, message)
-            if isinstance(message, Append):
-                self._pace_learner(message)
+            if self._learner_pace is not None and isinstance(message, Append):
+                self._learner_pace.sent(message)
         for order in effects.replications:
             self._replicate(order)
         if effects.apply_start < effects.apply_end:
@@ -539,24 +507,8 @@ class ReplicatedLog:
         if self.raft.leads(order.term):
             message = order.with_entries(entries)
             self._transport.send(self.identity.group, message)
-            self._pace_learner(message)
-
-    def _pace_learner(self, message: Append) -> None:
-        """Let a learner wait after what it was sent, so that filling it keeps to its speed."""
-        learners = self.raft.membership.learners
-        if not learners or self.learner_pace is None or not message.entries:
-            return
-        if any(member.node == message.to for member in learners):
-            size_bytes = sum(entry.size_bytes for entry in message.entries)
-            wait_s = self.learner_pace.take(size_bytes)
-            if wait_s > 0:
-                self.raft.hold(message.to)
-                self._workplace.loop.call_later(wait_s, self._go_on_with, message.to)
-
-    def _go_on_with(self, learner: NodeId) -> None:
-        self.raft.release(learner)
-        if not self._is_closed:
-            self._pump()
+            if self._learner_pace is not None:
+                self._learner_pace.sent(message)
 
     def _stored_entry(self, index: int) -> Entry:
         row, payload = self.log.payload_at(index)
@@ -565,6 +517,15 @@ class ReplicatedLog:
             # Compaction has removed all records of the batch; its offsets stay taken.
             payload = bytes(batch_without_records(row.first_offset, row.records, row.term))
         return Entry(EntryIndex(index), Term(row.term), kind, len(payload), payload)
+
+    def pace_learners(self, pace: Pace) -> None:
+        """Fill learners at a speed that is shared with other logs; without it as fast as can be."""
+
+        def pump() -> None:
+            if not self._is_closed:
+                self._pump()
+
+        self._learner_pace = LearnerPace(self.raft, pace, self._workplace.loop, pump)
 
     def _leadership_changed(self) -> None:
         if self.raft.role is Role.LEADER:
@@ -666,14 +627,14 @@ class ReplicatedLog:
             self._membership = Membership.decode(entry.payload)
             self._membership_index = entry.index
 
-    def _apply_records(self, entry: Entry, proposal: _Proposal | None) -> None:
+    def _apply_records(self, entry: Entry, proposal: Proposal | None) -> None:
         header = read_header(entry.payload)
         self.high_watermark = Offset(header.next_offset)
         self.machine.apply_records(header, Offset(header.base_offset), entry.payload)
         if proposal is not None:
             proposal.succeed(proposal.offset)
 
-    def _apply_state(self, entry: Entry, proposal: _Proposal | None) -> None:
+    def _apply_state(self, entry: Entry, proposal: Proposal | None) -> None:
         state = StateEntry(entry.index, entry.term, self.high_watermark, bytes(entry.payload))
         try:
             result = self.machine.apply_state(state)

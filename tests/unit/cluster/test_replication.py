@@ -556,7 +556,7 @@ def test_a_learner_is_filled_at_its_pace_and_voters_are_not_kept_back() -> None:
             await leader.propose_records(batch(b"x" * megabyte))
         leader.change_membership(group.membership.without(NodeId(3)))
         await group.tick()
-        leader.learner_pace = Pace(megabyte, asyncio.get_running_loop().time)
+        leader.pace_learners(Pace(megabyte, asyncio.get_running_loop().time))
         leader.change_membership(leader.raft.membership.with_learner(group.member(3)))
         started_s = asyncio.get_running_loop().time()
 

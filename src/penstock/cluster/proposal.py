@@ -1,0 +1,44 @@
+"""What waits to become an entry of a log, and who waits for it."""
+
+import asyncio
+from typing import Any
+
+from penstock.errors import PenstockError
+from penstock.ids import EntryIndex, Offset
+from penstock.record import RecordBatch
+
+
+class Proposal:
+    """What somebody wants to append, and where it went once it is an entry."""
+
+    __slots__ = ("batch", "index", "offset", "payload", "waiter", "waits_for_commit")
+
+    def __init__(
+        self,
+        waiter: asyncio.Future[Any],
+        batch: RecordBatch | None,
+        payload: bytes,
+        *,
+        waits_for_commit: bool,
+    ) -> None:
+        self.waiter = waiter
+        self.batch = batch
+        self.payload = payload
+        self.waits_for_commit = waits_for_commit
+        self.index = EntryIndex(-1)
+        self.offset = Offset(-1)
+
+    @property
+    def size_bytes(self) -> int:
+        """What it adds to the log."""
+        return len(self.batch.data) if self.batch else len(self.payload)
+
+    def succeed(self, result: Any) -> None:
+        """Answer whoever still waits."""
+        if not self.waiter.done():
+            self.waiter.set_result(result)
+
+    def fail(self, error: PenstockError) -> None:
+        """Refuse whoever still waits."""
+        if not self.waiter.done():
+            self.waiter.set_exception(error)
