@@ -28,6 +28,7 @@ from penstock.broker.topics import NewTopic, SettingValue
 from penstock.cluster import Partition, PartitionStatus, SettingType, Topic
 from penstock.delivery import GroupSettings
 from penstock.log import FileRange
+from penstock.record import Record
 
 __all__ = [
     "Acks",
@@ -57,6 +58,7 @@ __all__ = [
     "Publication",
     "Published",
     "Queues",
+    "Record",
     "Redrive",
     "Reject",
     "ResetPlan",

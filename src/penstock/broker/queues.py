@@ -34,6 +34,7 @@ class _Receive(msgspec.Struct, frozen=True):
     count_max: int
     lease_ms: int | None
     consumer: str
+    consumer_in_flight_max: int | None
 
 
 class Queues:
@@ -73,6 +74,7 @@ class Queues:
         wait_ms: int = 0,
         lease_ms: int | None = None,
         consumer: str = "",
+        consumer_in_flight_max: int | None = None,
     ) -> list[Message]:
         """Return messages, waiting up to `wait_ms` for the first; none is a normal answer."""
         return await self.receive_any(
@@ -82,6 +84,7 @@ class Queues:
             wait_ms=wait_ms,
             lease_ms=lease_ms,
             consumer=consumer,
+            consumer_in_flight_max=consumer_in_flight_max,
         )
 
     async def receive_any(
@@ -93,6 +96,7 @@ class Queues:
         wait_ms: int = 0,
         lease_ms: int | None = None,
         consumer: str = "",
+        consumer_in_flight_max: int | None = None,
     ) -> list[Message]:
         """Return messages of the first of these topics that has any."""
         check_number("count_max", count_max, 1, COUNT_MAX)
@@ -110,7 +114,9 @@ class Queues:
         until_s = loop.time() + wait_ms / 1000
         while True:
             for topic in topics:
-                request = _Receive(topic, group, [], count_max, lease_ms, consumer)
+                request = _Receive(
+                    topic, group, [], count_max, lease_ms, consumer, consumer_in_flight_max
+                )
                 messages = await self._receive_anywhere(request)
                 if messages:
                     return messages
@@ -184,6 +190,7 @@ class Queues:
                     count_max=request.count_max - len(messages),
                     lease_ms=request.lease_ms,
                     consumer=request.consumer,
+                    consumer_in_flight_max=request.consumer_in_flight_max,
                 )
             except PenstockError as error:
                 # One partition that is in trouble does not keep the others from being served.

@@ -30,6 +30,8 @@ from functools import partial
 from typing import NamedTuple
 from zlib import crc32
 
+import msgspec
+
 from penstock.cluster.recent_records import RecentRecords
 from penstock.cluster.replicated_log import ReplicatedLog
 from penstock.cluster.topic_machine import TopicMachine, encode_delivery, encode_start_moved
@@ -225,15 +227,27 @@ class PartitionQueue:
     # Handing out.
 
     def receive_nowait(
-        self, group: str, *, count_max: int, lease_ms: int | None, consumer: str
+        self,
+        group: str,
+        *,
+        count_max: int,
+        lease_ms: int | None,
+        consumer: str,
+        consumer_in_flight_max: int | None = None,
     ) -> Delivery | None:
-        """Hand out what is there now; None when nothing is, or the limits are reached."""
+        """Hand out what is there now; None when nothing is, or the limits are reached.
+
+        A consumer may ask for a lower limit of messages in flight than the group gives it.
+        """
         self.log.check_serving()
         if self.ledger(group).floor < (start_offset := self.start_offset):
             self._trim(start_offset)
             return None
         desk = self._desk(group)
         settings = self.settings_of(group)
+        if consumer_in_flight_max is not None:
+            lowered = min(settings.consumer_in_flight_max, consumer_in_flight_max)
+            settings = msgspec.structs.replace(settings, consumer_in_flight_max=lowered)
         passed = 0
         while passed < _PASSED_MAX:
             dispatcher = self._dispatcher(desk)

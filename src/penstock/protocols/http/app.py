@@ -24,6 +24,8 @@ from penstock.protocols.http.exchange import BODY_BYTES_MAX, json_response
 from penstock.protocols.http.openapi import describe
 from penstock.protocols.http.publishing import publishing_endpoints
 from penstock.protocols.http.receiving import receiving_endpoints
+from penstock.protocols.http.records import record_endpoints
+from penstock.protocols.http.streaming import streaming_endpoints
 from penstock.protocols.http.topics import topic_endpoints
 from penstock.protocols.http.view import NodeView
 
@@ -48,6 +50,8 @@ def create_app(view: NodeView, *, body_bytes_max: int = BODY_BYTES_MAX) -> Starl
         *topic_endpoints(view),
         *publishing_endpoints(view, bytes_max=body_bytes_max),
         *receiving_endpoints(view),
+        *streaming_endpoints(view),
+        *record_endpoints(view),
         *cluster_endpoints(view),
     ]
     document = describe(endpoints, version=__version__)

@@ -35,6 +35,16 @@ def read_number(request: Request, name: str) -> int:
     return int(text)
 
 
+def read_query_number(request: Request, name: str, *, default: int, most: int = NUMBER_MAX) -> int:
+    """Return a number of the query, or raise `InvalidRequest`."""
+    text = request.query_params.get(name)
+    if text is None:
+        return default
+    if re.fullmatch("[0-9]{1,19}", text) is None or int(text) > most:
+        raise InvalidRequest(f"{name} is {text[:40]!r}, not a whole number in 0..{most}")
+    return int(text)
+
+
 async def read_body(request: Request, kind: type[Body], *, bytes_max: int = BODY_BYTES_MAX) -> Body:
     """Decode the body of a request, or raise `InvalidRequest`; nothing stands for `{}`."""
     body = bytearray()

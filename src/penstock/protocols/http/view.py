@@ -15,6 +15,7 @@ from penstock.broker import (
     NewTopic,
     PartitionStatus,
     Published,
+    Record,
     Reject,
     SettingValue,
     Topic,
@@ -110,6 +111,14 @@ class MessagesView(Protocol):
     ) -> list[Published | PenstockError]:
         """Publish messages; an error stands where one failed alone."""
 
+    async def read(
+        self, place: TopicPartition, *, offset: int, count_max: int, bytes_max: int
+    ) -> list[Record]:
+        """Return committed records from `offset` on."""
+
+    async def find_offset(self, place: TopicPartition, *, time_ms: int) -> int:
+        """Return the offset of the first record at or after a time."""
+
     async def bounds(self, place: TopicPartition) -> tuple[int, int]:
         """Return the first offset of a partition and the one after its last."""
 
@@ -126,6 +135,7 @@ class QueuesView(Protocol):
         wait_ms: int,
         lease_ms: int | None,
         consumer: str,
+        consumer_in_flight_max: int | None = None,
     ) -> list[Message]:
         """Return messages, waiting up to `wait_ms` for the first."""
 
