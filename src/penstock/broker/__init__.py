@@ -26,7 +26,7 @@ from penstock.broker.queues import Queues
 from penstock.broker.statistics import Statistics
 from penstock.broker.topics import NewTopic, SettingValue
 from penstock.cluster import Partition, PartitionStatus, SettingType, Topic
-from penstock.delivery import GroupSettings
+from penstock.delivery import GroupSettings, TraceKind, TraceStep
 from penstock.log import FileRange
 from penstock.record import Record
 
@@ -66,6 +66,8 @@ __all__ = [
     "SettingValue",
     "Statistics",
     "Topic",
+    "TraceKind",
+    "TraceStep",
     "check_epoch",
     "hot_partitions",
 ]

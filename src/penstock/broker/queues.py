@@ -15,6 +15,7 @@ from penstock.broker.calls import Calls
 from penstock.broker.queue_groups import QueueGroups
 from penstock.broker.queue_values import Message, check_number
 from penstock.broker.settlement import Settlement
+from penstock.broker.traces import Traces
 from penstock.cluster import LEASE_MS_MAX, Cluster, Delivery, PartitionQueue
 from penstock.errors import DiskFull, InvalidRequest, PenstockError, Unavailable
 from penstock.ids import TopicPartition
@@ -59,6 +60,7 @@ class Queues:
         self.purge = self._groups.purge
         self.status = self._groups.status
         self.in_flight = self._groups.in_flight
+        self.trace = Traces(cluster, calls).trace
         self._turn = 0
         self._leaders: dict[str, tuple[int, dict[int, list[int]]]] = {}
         calls.serve("queue.receive", _Receive, self._receive_here)

@@ -23,7 +23,7 @@ from penstock.errors import (
 )
 from penstock.ids import TopicPartition
 
-DELAY_MS_MAX = LEASE_MS_MAX
+DELAY_MS_MAX = 7 * 24 * 3600 * 1000
 REASON_BYTES_MAX = 4_096
 # An ack that met a change of leaders is given again to the next one, for this long.
 _ACK_AGAIN_S = 10.0

@@ -42,6 +42,7 @@ from penstock.cluster.partition_queue import (
 from penstock.cluster.placement import choose_replicas, plan_moves
 from penstock.cluster.replicated_log import ReplicatedLog
 from penstock.cluster.status import PartitionStatus, ReplicaStatus
+from penstock.cluster.topic_machine import StartMoved, decode_event
 from penstock.cluster.topic_settings import (
     DEAD_LETTER_SUFFIX,
     DEFINITIONS,
@@ -86,6 +87,7 @@ __all__ = [
     "Return",
     "SettingDefinition",
     "SettingType",
+    "StartMoved",
     "Survey",
     "Topic",
     "TopicSettings",
@@ -100,6 +102,7 @@ __all__ = [
     "check_settings",
     "check_topic_name",
     "choose_replicas",
+    "decode_event",
     "plan_moves",
     "resolve_group_settings",
 ]

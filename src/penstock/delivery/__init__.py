@@ -29,6 +29,7 @@ from penstock.delivery.ledger import EXPIRY_REASON, Change, Dying, Ledger
 from penstock.delivery.receipts import Receipt, parse_receipt
 from penstock.delivery.runs import Run, count_of, offsets_of, to_runs
 from penstock.delivery.settings import GroupSettings, OrderMode
+from penstock.delivery.trace import Trace, TraceKind, TraceStep
 
 __all__ = [
     "EXPIRY_REASON",
@@ -57,6 +58,9 @@ __all__ = [
     "Rejected",
     "Returned",
     "Run",
+    "Trace",
+    "TraceKind",
+    "TraceStep",
     "count_of",
     "offsets_of",
     "parse_receipt",

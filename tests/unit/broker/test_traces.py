@@ -1,0 +1,94 @@
+"""A message tells its life."""
+
+import asyncio
+
+import pytest
+
+from penstock.broker import Nack, Reject
+from penstock.broker import TraceKind as K
+from penstock.errors import InvalidRequest, LeaseExpired, MessageNotFound
+from tests.unit.broker.test_burial import settled
+from tests.unit.broker.test_queues import GROUP, TOPIC, receive, started_with
+from tests.unit.cluster.workplaces import run
+
+
+def test_every_step_is_told_with_its_actor() -> None:
+    async def scene() -> None:
+        broker = await started_with(b"a", b"b")
+        queues = broker.queues
+        first, _ = await receive(broker, consumer="one", lease_ms=1_000)
+        (second,) = [m for m in await receive(broker, wait_ms=5_000) if m.offset == 0]
+        await queues.extend(TOPIC, GROUP, [second.receipt], lease_ms=60_000)
+        (refused,) = await queues.ack(TOPIC, GROUP, [first.receipt])
+        await queues.nack(TOPIC, GROUP, [Nack(second.receipt, delay_ms=0, reason="oh")])
+        (third,) = await receive(broker, 1, consumer="two")
+        await queues.ack(TOPIC, GROUP, [third.receipt])
+
+        steps = await queues.trace(TOPIC, "0-0")
+
+        assert isinstance(refused, LeaseExpired)
+        assert [(step.kind, step.attempt) for step in steps] == [
+            (K.PUBLISHED, 0),
+            (K.REPLICATED, 0),
+            (K.DELIVERED, 1),
+            (K.EXPIRED, 1),
+            (K.REDELIVERED, 2),
+            (K.EXTENDED, 2),
+            (K.NACKED, 2),
+            (K.REDELIVERED, 3),
+            (K.ACKNOWLEDGED, 3),
+            (K.RETAINED, 0),
+        ]
+        assert steps[2].consumer == "one"
+        assert steps[8].consumer == "two"
+        assert steps[6].detail.endswith("oh")
+        assert steps[1].detail == "on nodes 1"
+        assert [step.at_ms for step in steps[2:9]] == sorted(step.at_ms for step in steps[2:9])
+
+    run(scene())
+
+
+def test_the_way_to_the_dead_letters_is_told() -> None:
+    async def scene() -> None:
+        broker = await started_with(b"a")
+        (message,) = await receive(broker)
+        await broker.queues.reject(TOPIC, GROUP, [Reject(message.receipt, "no")])
+        await settled(broker)
+
+        steps = await broker.queues.trace(TOPIC, message.id)
+
+        assert [step.kind for step in steps[2:-1]] == [K.DELIVERED, K.REJECTED, K.DEAD_LETTERED]
+        assert steps[3].detail == "no"
+
+    run(scene())
+
+
+def test_groups_are_told_apart_and_a_reset_forgets() -> None:
+    async def scene() -> None:
+        broker = await started_with(b"a")
+        await receive(broker)
+        await broker.queues.receive(TOPIC, "other", count_max=1)
+        await asyncio.sleep(0.1)
+        await broker.queues.reset_group(TOPIC, GROUP, to="earliest")
+
+        steps = await broker.queues.trace(TOPIC, "0-0")
+
+        assert [(step.kind, step.group) for step in steps[2:-1]] == [
+            (K.DELIVERED, GROUP),
+            (K.DELIVERED, "other"),
+            (K.GROUP_RESET, GROUP),
+        ]
+
+    run(scene())
+
+
+def test_what_is_not_there_cannot_be_traced() -> None:
+    async def scene() -> None:
+        broker = await started_with(b"a")
+
+        with pytest.raises(MessageNotFound, match="no message at offset 5"):
+            await broker.queues.trace(TOPIC, "0-5")
+        with pytest.raises(InvalidRequest, match="'nonsense' is not the id"):
+            await broker.queues.trace(TOPIC, "nonsense")
+
+    run(scene())
