@@ -8,11 +8,14 @@ import pytest
 PUBLIC_NAMES = {
     "penstock": "__version__",
     "penstock.client": """
-        BOOTSTRAP_DEFAULT URL_DEFAULT Admin ClusterAdmin ClusterNode ClusterOverview
+        Admin AsyncBufferedProducer AsyncClient AsyncSubscription BOOTSTRAP_DEFAULT
+        BufferLimits BufferedProducer Client ClusterAdmin ClusterNode ClusterOverview
         ClusterPartition ClusterReplica Connection Consumer Disconnection GroupDescription
-        GroupListing  Groups Header MemberDescription Message NewMessage NewTopic OffsetRange
-        PartitionDescription PartitionEnd PartitionProgress Placement Producer TopicDescription
-        TopicListing TopicSetting
+        GroupListing Groups Header Leased LeasedMessage MemberDescription Message
+        NewMessage NewTopic OffsetRange PartitionBounds PartitionDescription PartitionEnd
+        PartitionProgress Placement Producer Publication PublishOptions Published
+        ReceiveOptions Refusal SettingValue Subscription TopicDescription TopicDetails
+        TopicListing TopicSetting TopicSummary URL_DEFAULT
     """,
     "penstock.errors": """
         BadChecksum BatchTooLarge Conflict CoordinatorLoading Corruption DataDirectoryInUse
@@ -35,8 +38,8 @@ PUBLIC_NAMES = {
         arrow_schema lag_of open_session read_range split_ranges
     """,
     "penstock.testing": """
-        DriftingClock MachineStopped Schedule SimClock SimDisk SimExecutor SimLoop SimMachine
-        SimNetwork
+        AsyncEmbeddedBroker DriftingClock EmbeddedBroker MachineStopped Schedule SimClock SimDisk
+        SimExecutor SimLoop SimMachine SimNetwork
     """,
 }
 

@@ -1,13 +1,17 @@
 """Python programs speak to a cluster through this room.
 
-It wraps librdkafka in typed calls: frozen values come out, errors of `penstock.errors` are raised,
-and no name of the library underneath reaches the caller. What operators do goes over HTTP, in the
-same manner. Delivery guarantees are those of the
-broker and of librdkafka's retries; nothing is cached and nothing is promised beyond that. Server
-rooms are never imported here.
+`Client` and `AsyncClient` are two faces of one thing: queues, topics and tasks over HTTP, with
+requests and answers, retries, buffers and the renewal of leases as plain code that both share.
+`Producer`, `Consumer`, `Admin` and `Groups` wrap librdkafka for those who read and write the log.
+Frozen values come out, errors of `penstock.errors` are raised, and no name of a library underneath
+reaches the caller. Delivery guarantees are those of the broker; a call is repeated only where that
+does no harm. Server rooms are never imported here.
 """
 
 from penstock.client.admin import Admin
+from penstock.client.async_client import AsyncClient
+from penstock.client.buffers import BufferLimits
+from penstock.client.client import Client
 from penstock.client.cluster import (
     ClusterAdmin,
     ClusterNode,
@@ -17,6 +21,7 @@ from penstock.client.cluster import (
 )
 from penstock.client.connection import BOOTSTRAP_DEFAULT, Connection
 from penstock.client.consumer import Consumer, Disconnection, PartitionEnd
+from penstock.client.deliveries import Leased, LeasedMessage, ReceiveOptions, Refusal
 from penstock.client.descriptions import (
     GroupDescription,
     GroupListing,
@@ -33,11 +38,21 @@ from penstock.client.groups import Groups
 from penstock.client.http import URL_DEFAULT
 from penstock.client.messages import Header, Message, NewMessage, Placement
 from penstock.client.producer import Producer
+from penstock.client.producers import AsyncBufferedProducer, BufferedProducer
+from penstock.client.publications import Publication, Published, PublishOptions
+from penstock.client.subscriptions import AsyncSubscription, Subscription
+from penstock.client.topics import PartitionBounds, SettingValue, TopicDetails, TopicSummary
 
 __all__ = [
     "BOOTSTRAP_DEFAULT",
     "URL_DEFAULT",
     "Admin",
+    "AsyncBufferedProducer",
+    "AsyncClient",
+    "AsyncSubscription",
+    "BufferLimits",
+    "BufferedProducer",
+    "Client",
     "ClusterAdmin",
     "ClusterNode",
     "ClusterOverview",
@@ -50,17 +65,29 @@ __all__ = [
     "GroupListing",
     "Groups",
     "Header",
+    "Leased",
+    "LeasedMessage",
     "MemberDescription",
     "Message",
     "NewMessage",
     "NewTopic",
     "OffsetRange",
+    "PartitionBounds",
     "PartitionDescription",
     "PartitionEnd",
     "PartitionProgress",
     "Placement",
     "Producer",
+    "Publication",
+    "PublishOptions",
+    "Published",
+    "ReceiveOptions",
+    "Refusal",
+    "SettingValue",
+    "Subscription",
     "TopicDescription",
+    "TopicDetails",
     "TopicListing",
     "TopicSetting",
+    "TopicSummary",
 ]

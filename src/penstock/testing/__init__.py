@@ -1,19 +1,24 @@
-"""Stand-ins for the machine: time, a disk that can fail, and a network that loses what it carries.
+"""Stand-ins for the machine, and a whole node inside a test.
 
-The room keeps what tests and simulations put in place of the clock, the disk, the event loop with
-its threads, and the network. It promises that a run depends on nothing but its seed, and that a
-stand-in passes the same contract tests as the real thing. Servers never import it.
+The room keeps what tests and simulations put in place of the clock, the disk that can fail, the
+event loop with its threads, and the network that loses what it carries; and, for the tests of
+programs that use Penstock, a real node in the process of the test, with fixtures that pytest finds
+by itself. It promises that a simulated run depends on nothing but its seed, and that a stand-in
+passes the same contract tests as the real thing. Servers never import it.
 """
 
 from penstock.testing.clock import DriftingClock, SimClock
 from penstock.testing.disk import MachineStopped, SimDisk
+from penstock.testing.embedded import AsyncEmbeddedBroker, EmbeddedBroker
 from penstock.testing.loop import SimExecutor, SimLoop
 from penstock.testing.machine import SimMachine
 from penstock.testing.network import SimNetwork
 from penstock.testing.schedule import Schedule
 
 __all__ = [
+    "AsyncEmbeddedBroker",
     "DriftingClock",
+    "EmbeddedBroker",
     "MachineStopped",
     "Schedule",
     "SimClock",

@@ -1,0 +1,86 @@
+"""What can be asked of a node, as values: requests without a connection.
+
+Both faces of the client carry out the same calls; the modules beside this one make them.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+from urllib.parse import quote, urlencode
+
+import msgspec
+
+from penstock import errors
+from penstock.client.wire import Answer
+from penstock.errors import PenstockError, Unavailable
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Call(Generic[T]):
+    """One request. `is_repeatable` says that sending it twice does what sending it once does."""
+
+    method: str
+    path: str
+    read: Callable[[bytes], T]
+    content: bytes | None = None
+    is_repeatable: bool = True
+    wait_s: float = 0.0
+    """How long the node may take on purpose, beside what every request takes."""
+
+
+class Failure(msgspec.Struct, frozen=True):
+    """An error as nodes write it."""
+
+    type: str
+    message: str
+    retryable: bool
+
+    def error(self) -> PenstockError:
+        """Return the error that the node raised; of one that is not known here, its kind."""
+        kind = getattr(errors, self.type, None)
+        is_known = isinstance(kind, type) and issubclass(kind, PenstockError)
+        if kind is None or not is_known or kind is errors.MemberIdRequired:
+            kind = Unavailable if self.retryable else PenstockError
+        error: PenstockError = kind(self.message)
+        return error
+
+
+class _FailureAnswer(msgspec.Struct, frozen=True):
+    error: Failure
+
+
+_failure_of = msgspec.json.Decoder(_FailureAnswer).decode
+
+
+def read_answer(call: Call[T], answer: Answer, url: str) -> T:
+    """Return what a call asked for, or raise what the node at `url` answered instead."""
+    try:
+        if answer.status < 400:
+            return call.read(answer.content)
+        failure = _failure_of(answer.content).error
+    except msgspec.MsgspecError:
+        shown = answer.content[:100].decode(errors="replace")
+        message = f"{url} does not answer like Penstock: status {answer.status}, {shown!r}"
+        raise PenstockError(message) from None
+    raise failure.error()
+
+
+def path_of(*parts: str | int, **query: str | int | None) -> str:
+    """Join the parts of a path, each of which may hold any character."""
+    path = "/" + "/".join(quote(str(part), safe="") for part in parts)
+    given = {name: value for name, value in query.items() if value is not None}
+    return f"{path}?{urlencode(given)}" if given else path
+
+
+def reader_of(kind: type[T]) -> Callable[[bytes], T]:
+    """Return what decodes an answer of JSON."""
+    return msgspec.json.Decoder(kind).decode
+
+
+def to_json(body: Any) -> bytes:
+    """Encode the body of a request; what is None is left out."""
+    if isinstance(body, dict):
+        body = {name: value for name, value in body.items() if value is not None}
+    return msgspec.json.encode(body)

@@ -1,0 +1,258 @@
+"""The blocking face of the client: queues, topics and tasks over HTTP, from any thread."""
+
+from collections.abc import Mapping, Sequence
+from types import TracebackType
+from typing import Any, Self, TypeVar, Unpack
+
+from penstock.client.blocking import BlockingCaller
+from penstock.client.buffers import BufferLimits
+from penstock.client.calls import Call
+from penstock.client.deliveries import (
+    Leased,
+    LeasedMessage,
+    ReceiveOptions,
+    Refusal,
+    receive_call,
+    settle_calls,
+)
+from penstock.client.http import URL_DEFAULT
+from penstock.client.producers import BufferedProducer
+from penstock.client.publications import (
+    Acks,
+    IdempotencyKeys,
+    Publication,
+    Published,
+    PublishIncomplete,
+    PublishOptions,
+    publish_call,
+)
+from penstock.client.retries import Route
+from penstock.client.subscriptions import LeaseKeeper, Subscription
+from penstock.client.topics import (
+    TopicDetails,
+    TopicSummary,
+    alter_topic_call,
+    create_topic_call,
+    delete_topic_call,
+    list_topics_call,
+    topic_call,
+)
+from penstock.errors import PenstockError
+
+T = TypeVar("T")
+L = TypeVar("L", bound=Leased)
+
+LEASE_S = 30.0
+POLL_WAIT_S = 20.0
+
+
+class Client:
+    """Speaks to a cluster through any of its nodes.
+
+    `url` names one node or several, as a list or separated by commas; when one fails, the next is
+    asked. Calls whose error may pass are repeated for up to `retry_s`, where repeating does no
+    harm. Every wait for an answer ends after `wait_s`.
+
+    Messages without an idempotency key are given one, so that a publish can be repeated. Unless
+    `is_idempotent`, they are published without: that is less work for the node, and a publish whose
+    outcome is not known raises.
+    """
+
+    def __init__(
+        self,
+        url: str | Sequence[str] = URL_DEFAULT,
+        *,
+        wait_s: float = 30.0,
+        retry_s: float = 15.0,
+        is_idempotent: bool = True,
+    ) -> None:
+        self._caller = BlockingCaller(Route(url, retry_s=retry_s), wait_s=wait_s)
+        self._keys = IdempotencyKeys() if is_idempotent else None
+        self._keeper: LeaseKeeper = LeaseKeeper(self._extend_all)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the renewal of leases and close all connections."""
+        self._keeper.close()
+        self._caller.close()
+
+    # Publishing.
+
+    def publish(
+        self, topic: str, value: Any, *, acks: Acks = "all", **options: Unpack[PublishOptions]
+    ) -> Published:
+        """Publish one message; it is committed when this returns, unless `acks` says otherwise."""
+        publication = Publication(value=value, **options)
+        (result,) = self.publish_batch(topic, [publication], acks=acks)
+        if isinstance(result, PenstockError):
+            raise result
+        return result
+
+    def publish_batch(
+        self, topic: str, publications: Sequence[Publication], *, acks: Acks = "all"
+    ) -> list[Published | PenstockError]:
+        """Publish messages; the results are in their order, an error where one failed alone."""
+        keys = self._keys
+        keyed = [keys.keyed(each) for each in publications] if keys else publications
+        try:
+            return self._caller.run(publish_call(topic, keyed, acks))
+        except PublishIncomplete as error:
+            return error.results
+
+    def producer(
+        self, topic: str, *, acks: Acks = "all", limits: BufferLimits | None = None
+    ) -> BufferedProducer:
+        """Return a producer that collects messages into batches."""
+
+        def publish(publications: Sequence[Publication]) -> list[Published | PenstockError]:
+            return self.publish_batch(topic, publications, acks=acks)
+
+        return BufferedProducer(publish, limits or BufferLimits())
+
+    # Receiving.
+
+    def receive(
+        self,
+        topic: str | Sequence[str],
+        group: str,
+        *,
+        wait_s: float = 0.0,
+        **options: Unpack[ReceiveOptions],
+    ) -> list[LeasedMessage]:
+        """Return messages, waiting up to `wait_s` for the first; none is a normal answer."""
+        topics = [topic] if isinstance(topic, str) else topic
+        return self._caller.run(receive_call(topics, group, wait_s=wait_s, options=options))
+
+    def subscribe(
+        self,
+        topic: str | Sequence[str],
+        group: str,
+        *,
+        lease_s: float = LEASE_S,
+        count_max: int = 10,
+        consumer: str = "",
+    ) -> Subscription[LeasedMessage]:
+        """Return a loop over messages whose leases are renewed until they are settled here."""
+
+        def receive() -> list[LeasedMessage]:
+            return self.receive(
+                topic,
+                group,
+                wait_s=POLL_WAIT_S,
+                lease_s=lease_s,
+                count_max=count_max,
+                consumer=consumer,
+            )
+
+        return Subscription(receive, self._keeper, self._give_back, lease_s=lease_s)
+
+    def ack(self, message: Leased) -> None:
+        """Settle a message for good; durable when this returns."""
+        raise_refusal(self.ack_batch([message]))
+
+    def nack(self, message: Leased, *, delay_s: float | None = None, reason: str = "") -> None:
+        """Give a message back: it rests, or goes to the dead letters after its last attempt."""
+        raise_refusal(self.nack_batch([message], delay_s=delay_s, reason=reason))
+
+    def extend(self, message: Leased, *, lease_s: float | None = None) -> None:
+        """Keep a message for `lease_s` from now on, or for as long as its group says."""
+        raise_refusal(self.extend_batch([message], lease_s=lease_s))
+
+    def reject(self, message: Leased, *, reason: str = "") -> None:
+        """Send a message to the dead letters at once."""
+        raise_refusal(self.reject_batch([message], reason=reason))
+
+    def ack_batch(self, messages: Sequence[L]) -> list[Refusal[L]]:
+        """Settle messages; return those whose receipt was not accepted."""
+        return self._settle("ack", messages)
+
+    def nack_batch(
+        self, messages: Sequence[L], *, delay_s: float | None = None, reason: str = ""
+    ) -> list[Refusal[L]]:
+        """Give messages back; return those whose receipt was not accepted."""
+        return self._settle("nack", messages, delay=delay_s, reason=reason)
+
+    def extend_batch(
+        self, messages: Sequence[L], *, lease_s: float | None = None
+    ) -> list[Refusal[L]]:
+        """Keep messages for longer; return those whose receipt was not accepted."""
+        return self._run_all(settle_calls("extend", messages, lease=lease_s))
+
+    def reject_batch(self, messages: Sequence[L], *, reason: str = "") -> list[Refusal[L]]:
+        """Send messages to the dead letters; return those whose receipt was not accepted."""
+        return self._settle("reject", messages, reason=reason)
+
+    def _settle(self, verb: str, messages: Sequence[L], **details: object) -> list[Refusal[L]]:
+        # First, so that a lease is not renewed behind the back of the answer.
+        self._keeper.drop(messages)
+        return self._run_all(settle_calls(verb, messages, **details))
+
+    def _run_all(self, calls: Sequence[Call[list[T]]]) -> list[T]:
+        return [result for call in calls for result in self._caller.run(call)]
+
+    def _extend_all(self, messages: Sequence[Leased], lease_s: float) -> list[Refusal[Leased]]:
+        return self.extend_batch(messages, lease_s=lease_s)
+
+    def _give_back(self, messages: Sequence[LeasedMessage]) -> None:
+        self.nack_batch(messages, delay_s=0, reason=GIVEN_BACK)
+
+    # Topics.
+
+    def topics(self) -> list[TopicSummary]:
+        """Return all topics, by name."""
+        return self._caller.run(list_topics_call())
+
+    def topic(self, name: str) -> TopicDetails:
+        """Return one topic with its partitions and settings."""
+        return self._caller.run(topic_call(name))
+
+    def create_topic(
+        self,
+        name: str,
+        *,
+        partitions: int | None = None,
+        replication_factor: int | None = None,
+        settings: Mapping[str, str] | None = None,
+    ) -> TopicDetails:
+        """Create a topic; what is left out follows the node's options."""
+        call = create_topic_call(
+            name,
+            partitions=partitions,
+            replication_factor=replication_factor,
+            settings=settings,
+        )
+        return self._caller.run(call)
+
+    def alter_topic(
+        self,
+        name: str,
+        *,
+        settings: Mapping[str, str | None] | None = None,
+        partitions: int | None = None,
+    ) -> TopicDetails:
+        """Change settings, or return them to their default by None, and add partitions."""
+        call = alter_topic_call(name, settings=settings or {}, partitions=partitions)
+        return self._caller.run(call)
+
+    def delete_topic(self, name: str) -> None:
+        """Delete a topic with all its records."""
+        self._caller.run(delete_topic_call(name))
+
+
+GIVEN_BACK = "given back without being looked at"
+
+
+def raise_refusal(refusals: Sequence[Refusal[L]]) -> None:
+    """Raise why the only message of a request was refused, if it was."""
+    for refusal in refusals:
+        raise refusal.error

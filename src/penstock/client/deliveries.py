@@ -1,0 +1,211 @@
+"""Messages that are out with a consumer of a queue group, and what becomes of them."""
+
+from base64 import b64decode
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, Protocol, TypedDict, TypeVar
+
+import msgspec
+
+from penstock.client.calls import Call, Failure, path_of, reader_of, to_json
+from penstock.client.messages import Header
+from penstock.errors import PenstockError
+
+T = TypeVar("T")
+
+
+class Leased(Protocol):
+    """What is out under a receipt."""
+
+    @property
+    def topic(self) -> str:
+        """The topic that it is of."""
+
+    @property
+    def group(self) -> str:
+        """The queue group that it was received for."""
+
+    @property
+    def receipt(self) -> str:
+        """Proves that it is out with the one who shows it."""
+
+    @property
+    def lease_until_ms(self) -> int:
+        """When it comes back, unless the lease is extended."""
+
+
+L = TypeVar("L", bound=Leased)
+
+
+class ReceiveOptions(TypedDict, total=False):
+    """How messages are received: at most how many at once, for how long, under which name."""
+
+    count_max: int
+    lease_s: float | None
+    consumer: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeasedMessage:
+    """A message that is out with its receiver until `lease_until_ms`."""
+
+    topic: str
+    group: str
+    partition: int
+    offset: int
+    id: str
+    receipt: str
+    attempt: int
+    timestamp_ms: int
+    lease_until_ms: int
+    priority: int
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[Header, ...]
+
+    def text(self) -> str:
+        """Return the value as text."""
+        return (self.value or b"").decode()
+
+    def json(self) -> Any:
+        """Return the value, read as JSON."""
+        return msgspec.json.decode(self.value or b"null")
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal(Generic[L]):
+    """A message whose receipt was not accepted, and why."""
+
+    message: L
+    error: PenstockError
+
+
+class _Message(msgspec.Struct, frozen=True):
+    """A message as a node writes it."""
+
+    id: str
+    receipt: str
+    attempt: int
+    topic: str
+    partition: int
+    offset: int
+    timestamp: int
+    key: str | None
+    value: str | None
+    headers: dict[str, str | None]
+    priority: int
+    lease_until: int
+    encoding: str = "text"
+    key_encoding: str = "text"
+    raw_headers: list[tuple[str, str | None]] | None = None
+
+
+class _Messages(msgspec.Struct, frozen=True):
+    messages: list[_Message]
+
+
+class _Refused(msgspec.Struct, frozen=True):
+    receipt: str
+    error: Failure
+
+
+class _Settled(msgspec.Struct, frozen=True):
+    failed: list[_Refused]
+
+
+_messages_of = msgspec.json.Decoder(_Messages).decode
+
+
+def receive_call(
+    topics: Sequence[str],
+    group: str,
+    *,
+    wait_s: float,
+    options: ReceiveOptions,
+) -> Call[list[LeasedMessage]]:
+    """Receive messages of one topic or of several.
+
+    Repeating it loses nothing: messages of an answer that got lost come back after their lease.
+    """
+    body: dict[str, Any] = {
+        "max": options.get("count_max", 10),
+        "wait": wait_s,
+        "lease": options.get("lease_s"),
+        "consumer": options.get("consumer", ""),
+    }
+    if len(topics) == 1:
+        path = path_of("v1", "topics", topics[0], "groups", group, "receive")
+    else:
+        path = path_of("v1", "groups", group, "receive")
+        body["topics"] = list(topics)
+
+    def read(content: bytes) -> list[LeasedMessage]:
+        return [_leased(each, group) for each in _messages_of(content).messages]
+
+    return Call(method="POST", path=path, content=to_json(body), read=read, wait_s=wait_s)
+
+
+def settle_calls(
+    verb: str, messages: Sequence[L], **details: object
+) -> list[Call[list[Refusal[L]]]]:
+    """Ack, nack, extend or reject messages: one call for each topic and group among them."""
+    places: dict[tuple[str, str], list[L]] = {}
+    for message in messages:
+        places.setdefault((message.topic, message.group), []).append(message)
+    return [
+        _settle_call(verb, topic, group, own, details) for (topic, group), own in places.items()
+    ]
+
+
+def _settle_call(
+    verb: str, topic: str, group: str, messages: Sequence[L], details: dict[str, object]
+) -> Call[list[Refusal[L]]]:
+    by_receipt = {message.receipt: message for message in messages}
+
+    def read(content: bytes) -> list[Refusal[L]]:
+        return [
+            Refusal(by_receipt[each.receipt], each.error.error())
+            for each in _settled_of(content).failed
+        ]
+
+    return Call(
+        method="POST",
+        path=path_of("v1", "topics", topic, "groups", group, verb),
+        content=to_json({"receipts": list(by_receipt), **details}),
+        read=read,
+    )
+
+
+_settled_of = reader_of(_Settled)
+
+
+def _leased(message: _Message, group: str) -> LeasedMessage:
+    return LeasedMessage(
+        topic=message.topic,
+        group=group,
+        partition=message.partition,
+        offset=message.offset,
+        id=message.id,
+        receipt=message.receipt,
+        attempt=message.attempt,
+        timestamp_ms=message.timestamp,
+        lease_until_ms=message.lease_until,
+        priority=message.priority,
+        key=_bytes(message.key, message.key_encoding),
+        value=_bytes(message.value, message.encoding),
+        headers=_headers(message),
+    )
+
+
+def _bytes(content: str | None, encoding: str) -> bytes | None:
+    if content is None:
+        return None
+    return b64decode(content) if encoding == "base64" else content.encode()
+
+
+def _headers(message: _Message) -> tuple[Header, ...]:
+    if message.raw_headers is not None:
+        return tuple(Header(name, _bytes(text, "base64")) for name, text in message.raw_headers)
+    if not message.headers:
+        return ()
+    return tuple(Header(name, _bytes(text, "text")) for name, text in message.headers.items())

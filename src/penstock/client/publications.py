@@ -1,0 +1,204 @@
+"""Messages on their way to a topic over HTTP, and where they went."""
+
+import secrets
+from base64 import b64encode
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from itertools import count
+from typing import Any, Literal, TypedDict
+
+import msgspec
+
+from penstock.client.calls import Call, Failure, path_of
+from penstock.errors import InvalidRequest, PenstockError, Unavailable
+
+Acks = Literal["none", "leader", "all"]
+Headers = Mapping[str, str | None]
+
+BATCH_MAX = 10_000
+
+
+class PublishOptions(TypedDict, total=False):
+    """What can be said about a message beside its value."""
+
+    key: bytes | str | None
+    headers: Headers
+    partition: int | None
+    timestamp_ms: int | None
+    priority: int
+    delay_s: float | None
+    deliver_at: datetime | None
+    ttl_s: float | None
+    idempotency_key: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Publication:
+    """A message to be published.
+
+    A value of bytes is stored as it is, text as UTF-8, None as nothing and all else as JSON. A
+    priority is 0 to 9, where 4 is normal. A message is delivered after `delay_s` or not before
+    `deliver_at`, and to no queue group once `ttl_s` has passed. Where an idempotency key repeats,
+    the first message counts.
+    """
+
+    value: Any
+    key: bytes | str | None = None
+    headers: Headers | None = None
+    partition: int | None = None
+    timestamp_ms: int | None = None
+    priority: int = 4
+    delay_s: float | None = None
+    deliver_at: datetime | None = None
+    ttl_s: float | None = None
+    idempotency_key: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Published:
+    """Where a message went. A scheduled one has no offset before its time.
+
+    The id is empty when no ack was asked for.
+    """
+
+    id: str
+    partition: int
+    offset: int | None
+    timestamp_ms: int
+    is_duplicate: bool = False
+    deliver_at_ms: int | None = None
+
+
+class _Result(msgspec.Struct, frozen=True):
+    """One result as a node writes it."""
+
+    id: str = ""
+    partition: int = -1
+    offset: int | None = None
+    timestamp: int = 0
+    deliver_at: int | None = None
+    duplicate: bool = False
+    error: Failure | None = None
+
+
+class _Results(msgspec.Struct, frozen=True):
+    results: list[_Result]
+
+
+class PublishIncomplete(Unavailable):
+    """Some messages failed for a reason that may pass; all have idempotency keys, or none is sent
+    again. Once nobody tries any more, `results` holds what became of each."""
+
+    def __init__(self, results: list[Published | PenstockError]) -> None:
+        failures = [each for each in results if isinstance(each, PenstockError)]
+        super().__init__(f"{len(failures)} of {len(results)} messages failed: {failures[0]}")
+        self.results = results
+
+
+class IdempotencyKeys:
+    """Keys that no other client gives, for messages that bring none."""
+
+    def __init__(self) -> None:
+        self._prefix = secrets.token_urlsafe(12)
+        self._numbers = count()
+
+    def keyed(self, publication: Publication) -> Publication:
+        """Return the message with a key, so that it can be sent again without harm."""
+        if publication.idempotency_key is not None:
+            return publication
+        return replace(publication, idempotency_key=f"{self._prefix}-{next(self._numbers):x}")
+
+
+def publish_call(
+    topic: str, publications: Sequence[Publication], acks: Acks
+) -> Call[list[Published | PenstockError]]:
+    """Publish messages; an error stands where one failed alone."""
+    if not 1 <= len(publications) <= BATCH_MAX:
+        raise InvalidRequest(f"{len(publications)} messages were given, not 1..{BATCH_MAX}")
+    return Call(
+        method="POST",
+        path=path_of("v1", "topics", topic, "messages"),
+        content=msgspec.json.encode(
+            {"messages": [_body(each) for each in publications], "acks": acks}
+        ),
+        read=_read_results,
+        is_repeatable=all(each.idempotency_key is not None for each in publications),
+    )
+
+
+def _body(publication: Publication) -> dict[str, Any]:
+    body: dict[str, Any] = {}
+    _put(body, "value", "encoding", _stored(publication.value))
+    if publication.key is not None:
+        _put(body, "key", "key_encoding", _stored(publication.key))
+    if publication.headers:
+        body["headers"] = dict(publication.headers)
+    if publication.priority != 4:
+        body["priority"] = publication.priority
+    if publication.deliver_at is not None:
+        body["deliver_at"] = moment_ms("deliver_at", publication.deliver_at)
+    given = {
+        "partition": publication.partition,
+        "timestamp": publication.timestamp_ms,
+        "delay": publication.delay_s,
+        "ttl": publication.ttl_s,
+        "idempotency_key": publication.idempotency_key,
+    }
+    body.update((name, value) for name, value in given.items() if value is not None)
+    return body
+
+
+def moment_ms(name: str, moment: datetime) -> int:
+    """Return a moment for nodes; one without a time zone is refused."""
+    if moment.tzinfo is None:
+        raise InvalidRequest(f"{name} is {moment.isoformat()}, which has no time zone")
+    return round(moment.timestamp() * 1000)
+
+
+def _stored(value: Any) -> bytes | str | None:
+    if value is None or isinstance(value, bytes | str):
+        return value
+    if isinstance(value, bytearray | memoryview):
+        return bytes(value)
+    try:
+        return msgspec.json.encode(value)
+    except (TypeError, msgspec.MsgspecError) as error:
+        raise InvalidRequest(
+            f"a {type(value).__name__} cannot be written as JSON: {error}"
+        ) from None
+
+
+def _put(body: dict[str, Any], name: str, encoding_name: str, content: bytes | str | None) -> None:
+    """Write bytes as text where they are text, which is shorter and readable."""
+    if isinstance(content, bytes):
+        try:
+            body[name] = content.decode()
+        except UnicodeDecodeError:
+            body[name] = b64encode(content).decode()
+            body[encoding_name] = "base64"
+    else:
+        body[name] = content
+
+
+_results_of = msgspec.json.Decoder(_Results).decode
+
+
+def _read_results(content: bytes) -> list[Published | PenstockError]:
+    results = [_published(each) for each in _results_of(content).results]
+    if any(isinstance(each, PenstockError) and each.retryable for each in results):
+        raise PublishIncomplete(results)
+    return results
+
+
+def _published(result: _Result) -> Published | PenstockError:
+    if result.error is not None:
+        return result.error.error()
+    return Published(
+        id=result.id,
+        partition=result.partition,
+        offset=result.offset,
+        timestamp_ms=result.timestamp,
+        is_duplicate=result.duplicate,
+        deliver_at_ms=result.deliver_at,
+    )

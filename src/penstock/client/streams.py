@@ -1,0 +1,119 @@
+"""Carries out calls on an event loop."""
+
+import asyncio
+import contextlib
+import ssl
+from typing import NamedTuple, TypeVar
+
+from penstock.client.blocking import CONNECT_WAIT_S, IDLE_MAX, IDLE_S_MAX, READ_BYTES
+from penstock.client.calls import Call, read_answer
+from penstock.client.retries import Route, Unreached
+from penstock.client.wire import Answer, AnswerReader, Target, encode_request
+from penstock.errors import TimedOut, Unavailable
+
+T = TypeVar("T")
+
+
+class _Stream(NamedTuple):
+    reader: asyncio.StreamReader
+    writer: asyncio.StreamWriter
+
+
+class _Idle(NamedTuple):
+    stream: _Stream
+    since_s: float
+
+
+class StreamCaller:
+    """Keeps connections open and repeats calls where that is safe."""
+
+    def __init__(self, route: Route, *, wait_s: float) -> None:
+        self._route = route
+        self._wait_s = wait_s
+        self._idle: dict[str, list[_Idle]] = {}
+        self._is_closed = False
+
+    async def run(self, call: Call[T]) -> T:
+        """Carry out a call, or raise why it cannot be."""
+        attempts = self._route.begin(call, _now_s())
+        while True:
+            target = attempts.target
+            try:
+                return read_answer(call, await self._exchange(target, call), target.url)
+            except Unavailable as error:
+                pause_s = attempts.failed(error, _now_s())
+            await asyncio.sleep(pause_s)
+
+    async def close(self) -> None:
+        """Close what is idle; connections in use are closed after their exchange."""
+        self._is_closed = True
+        writers = [each.stream.writer for kept in self._idle.values() for each in kept]
+        self._idle.clear()
+        for writer in writers:
+            writer.close()
+        for writer in writers:
+            with contextlib.suppress(OSError):
+                await writer.wait_closed()
+
+    async def _exchange(self, target: Target, call: Call[T]) -> Answer:
+        wait_s = self._wait_s + call.wait_s
+        request = encode_request(target, call.method, call.path, call.content)
+        stream = self._take(target) or await _connect(target)
+        is_kept = False
+        try:
+            async with asyncio.timeout(wait_s):
+                stream.writer.write(request)
+                await stream.writer.drain()
+                answer = await _receive(stream.reader)
+            is_kept = answer.is_reusable and self._keep(target, stream)
+        except TimeoutError:
+            raise TimedOut(f"{target.url} gave no answer within {wait_s:g} s") from None
+        except (OSError, Unavailable) as error:
+            raise Unavailable(f"{target.url} broke off: {error or type(error).__name__}") from None
+        finally:
+            if not is_kept:
+                stream.writer.close()
+        return answer
+
+    def _take(self, target: Target) -> _Stream | None:
+        """Return an idle connection that the node has not given up, if there is one."""
+        oldest_s = _now_s() - IDLE_S_MAX
+        kept = self._idle.get(target.url, [])
+        while kept:
+            stream, since_s = kept.pop()
+            if since_s > oldest_s and not stream.reader.at_eof():
+                return stream
+            stream.writer.close()
+        return None
+
+    def _keep(self, target: Target, stream: _Stream) -> bool:
+        kept = self._idle.setdefault(target.url, [])
+        if self._is_closed or len(kept) >= IDLE_MAX:
+            return False
+        kept.append(_Idle(stream, _now_s()))
+        return True
+
+
+def _now_s() -> float:
+    return asyncio.get_running_loop().time()
+
+
+async def _connect(target: Target) -> _Stream:
+    context = ssl.create_default_context() if target.is_secure else None
+    try:
+        async with asyncio.timeout(CONNECT_WAIT_S):
+            opened = await asyncio.open_connection(target.host, target.port, ssl=context)
+    except TimeoutError:
+        raise Unreached(f"no node can be reached at {target.url} (timed out)") from None
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise Unreached(f"no node can be reached at {target.url} ({reason})") from None
+    return _Stream(*opened)
+
+
+async def _receive(reader: asyncio.StreamReader) -> Answer:
+    answer_reader = AnswerReader()
+    while data := await reader.read(READ_BYTES):
+        if (answer := answer_reader.feed(data)) is not None:
+            return answer
+    return answer_reader.feed_end()

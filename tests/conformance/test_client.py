@@ -1,0 +1,232 @@
+"""The Python client on a running node: both faces, leases that are kept, nodes that go away."""
+
+import asyncio
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from penstock.client import AsyncClient, BufferLimits, Client, LeasedMessage, Publication
+from penstock.errors import InvalidRequest, LeaseExpired, TopicNotFound, Unavailable
+from tests.kafka_clients import unique, wait_until
+from tests.processes import NodeProcess
+
+# Long enough for a busy machine to renew in time, short enough to see that it did.
+LEASE_S = 2.0
+
+
+@pytest.fixture
+def client(node: NodeProcess) -> Iterator[Client]:
+    with Client(node.http_url) as opened:
+        yield opened
+
+
+def receive_one(client: Client, topic: str, group: str = "billing") -> LeasedMessage:
+    (message,) = client.receive(topic, group, wait_s=10, count_max=1)
+    return message
+
+
+def test_what_is_published_is_received_as_it_was(client: Client) -> None:
+    topic = unique("orders")
+    published = client.publish(
+        topic, b"\xff\x00", key="anna", headers={"source": "web"}, priority=7
+    )
+
+    message = receive_one(client, topic)
+
+    assert (message.id, message.key, message.value) == (published.id, b"anna", b"\xff\x00")
+    assert ("source", b"web") in message.headers
+    assert (message.topic, message.group, message.attempt) == (topic, "billing", 1)
+
+
+def test_values_that_are_neither_bytes_nor_text_travel_as_json(client: Client) -> None:
+    topic = unique("orders")
+    client.publish(topic, {"total": 12})
+
+    message = receive_one(client, topic)
+
+    assert message.json() == {"total": 12}
+    assert message.text() == '{"total":12}'
+
+
+def test_a_message_is_acked_once(client: Client) -> None:
+    topic = unique("orders")
+    client.publish(topic, "tea")
+    message = receive_one(client, topic)
+    client.ack(message)
+
+    with pytest.raises(LeaseExpired):
+        client.ack(message)
+    assert client.receive(topic, "billing") == []
+
+
+def test_a_message_that_is_given_back_comes_again(client: Client) -> None:
+    topic = unique("orders")
+    client.publish(topic, "tea")
+    client.nack(receive_one(client, topic), delay_s=0, reason="the kettle is cold")
+
+    assert receive_one(client, topic).attempt == 2
+
+
+def test_a_rejected_message_goes_to_the_dead_letters(client: Client) -> None:
+    topic = unique("orders")
+    client.publish(topic, "tea")
+    client.reject(receive_one(client, topic), reason="not an order")
+
+    wait_until(lambda: f"{topic}.dlq" in [each.name for each in client.topics()], "it is there")
+    assert receive_one(client, f"{topic}.dlq").value == b"tea"
+
+
+def test_receipts_of_a_batch_are_refused_one_by_one(client: Client) -> None:
+    topic = unique("orders")
+    results = client.publish_batch(topic, [Publication(value=str(n)) for n in range(3)])
+    assert len(results) == 3
+    messages = client.receive(topic, "billing", wait_s=10)
+    client.ack(messages[1])
+
+    (refusal,) = client.ack_batch(messages)
+
+    assert refusal.message is messages[1]
+    assert isinstance(refusal.error, LeaseExpired)
+
+
+def test_several_topics_are_received_from_at_once(client: Client) -> None:
+    first, second = unique("orders"), unique("orders")
+    client.publish(first, "a")
+    client.publish(second, "b")
+
+    received: set[bytes | None] = set()
+    for _ in range(2):
+        messages = client.receive([first, second], "billing", wait_s=10)
+        received |= {each.value for each in messages}
+        assert client.ack_batch(messages) == []
+    assert received == {b"a", b"b"}
+
+
+def test_a_buffered_producer_keeps_the_order_and_tells_of_each(client: Client) -> None:
+    topic = unique("orders")
+    client.create_topic(topic, partitions=1)
+    limits = BufferLimits(batch_count_max=100, waiting_max=150)
+    with client.producer(topic, limits=limits) as producer:
+        futures = [producer.send(str(number)) for number in range(1_000)]
+        refused = producer.send("far", partition=7)
+        producer.flush()
+        assert all(each.done() for each in futures)
+
+    assert [each.result(0).offset for each in futures] == list(range(1_000))
+    with pytest.raises(TopicNotFound):
+        refused.result(0)
+    with pytest.raises(InvalidRequest, match="closed"):
+        producer.send("late")
+
+
+def test_a_lease_is_renewed_until_the_message_is_settled(client: Client) -> None:
+    topic = unique("orders")
+    client.publish(topic, "slow")
+    with client.subscribe(topic, "billing", lease_s=LEASE_S) as messages:
+        message = next(messages)
+        # Real time is the subject here: twice the lease, without an answer.
+        time.sleep(2 * LEASE_S)
+
+        assert client.receive(topic, "billing") == []
+        client.ack(message)
+    assert client.receive(topic, "billing") == []
+
+
+def test_a_loop_that_is_closed_gives_back_what_it_has_not_handed_out(client: Client) -> None:
+    topic = unique("orders")
+    client.publish_batch(topic, [Publication(value=str(n)) for n in range(5)])
+    with client.subscribe(topic, "billing", count_max=5) as messages:
+        client.ack(next(messages))
+
+    received = client.receive(topic, "billing", wait_s=10)
+
+    assert [each.attempt for each in received] == [2, 2, 2, 2]
+
+
+def test_a_loop_can_be_closed_from_another_thread(client: Client) -> None:
+    topic = unique("orders")
+    client.publish(topic, "only")
+    messages = client.subscribe(topic, "billing")
+    seen = []
+
+    def work() -> None:
+        for message in messages:
+            seen.append(message)
+            client.ack(message)
+            messages.close()
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join(30)
+
+    assert not thread.is_alive()
+    assert len(seen) == 1
+
+
+def test_topics_are_created_changed_and_deleted(client: Client) -> None:
+    topic = unique("orders")
+    client.create_topic(topic, partitions=2, settings={"retention.ms": "1000"})
+    changed = client.alter_topic(topic, settings={"retention.ms": None}, partitions=3)
+
+    assert changed.settings["retention.ms"].is_default
+    assert len(client.topic(topic).partitions) == 3
+    client.delete_topic(topic)
+    with pytest.raises(TopicNotFound):
+        client.topic(topic)
+
+
+def test_another_node_is_asked_when_one_is_gone(node: NodeProcess) -> None:
+    with Client(["http://127.0.0.1:1", node.http_url]) as client:
+        assert client.publish(unique("orders"), "tea").offset == 0
+    with Client("http://127.0.0.1:1", retry_s=0.2) as client, pytest.raises(Unavailable):
+        client.topics()
+
+
+def test_a_client_survives_the_restart_of_its_node(fresh_node: NodeProcess) -> None:
+    with Client(fresh_node.http_url, retry_s=60) as client:
+        client.publish("orders", "before")
+        fresh_node.kill()
+        restart = threading.Thread(target=fresh_node.start)
+        restart.start()
+        client.publish("orders", "after")
+        restart.join()
+
+        values = [each.value for each in client.receive("orders", "billing", wait_s=10)]
+    assert values == [b"before", b"after"]
+
+
+def test_the_asynchronous_face_does_the_same(node: NodeProcess) -> None:
+    topic = unique("orders")
+
+    async def scenario() -> list[str]:
+        async with AsyncClient(node.http_url) as client:
+            async with client.producer(topic) as producer:
+                futures = [await producer.send(str(number)) for number in range(20)]
+            assert len({(await each).id for each in futures}) == 20
+            seen = []
+            async with client.subscribe(topic, "billing", count_max=7) as messages:
+                async for message in messages:
+                    seen.append(message.text())
+                    await client.ack(message)
+                    if len(seen) == 20:
+                        break
+            return seen
+
+    assert sorted(map(int, asyncio.run(scenario()))) == list(range(20))
+
+
+def test_leases_are_renewed_on_a_loop_too(node: NodeProcess) -> None:
+    topic = unique("orders")
+
+    async def scenario() -> list[LeasedMessage]:
+        async with AsyncClient(node.http_url) as client:
+            await client.publish(topic, "slow")
+            messages = client.subscribe(topic, "billing", lease_s=LEASE_S)
+            message = await anext(messages)
+            await asyncio.sleep(2 * LEASE_S)
+            await client.ack(message)
+            return await client.receive(topic, "billing")
+
+    assert asyncio.run(scenario()) == []
