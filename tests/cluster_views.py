@@ -80,12 +80,12 @@ def wait_for(reached: Callable[[], Any], what: str, deadline_s: float = DEADLINE
 
 
 def new_replicated_topic(
-    cluster: ClusterProcess, name: str, partitions: int = 1, **settings: str
+    cluster: ClusterProcess, name: str, partitions: int = 1, *, replicas: int = 3, **settings: str
 ) -> str:
-    """Create a topic with three replicas; underscores of setting names stand for dots."""
+    """Create a topic; underscores of setting names stand for dots."""
     config = {key.replace("_", "."): value for key, value in settings.items()}
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap, "log_level": 0})
-    topic = NewTopic(name, num_partitions=partitions, replication_factor=3, config=config)
+    topic = NewTopic(name, num_partitions=partitions, replication_factor=replicas, config=config)
     admin.create_topics([topic], operation_timeout=DEADLINE_S)[name].result(DEADLINE_S)
     return name
 

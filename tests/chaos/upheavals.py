@@ -11,7 +11,7 @@ import time
 from contextlib import suppress
 
 from penstock.client import ClusterAdmin
-from penstock.errors import PenstockError
+from penstock.errors import PenstockError, Unavailable
 from tests.chaos.history import History, Place
 from tests.cluster_views import wait_for
 from tests.links import LinkedCluster
@@ -94,11 +94,10 @@ class Upheavals:
 
     def end_move(self, place: Place) -> None:
         """Cancel a move where it still goes on, and give the partition all its replicas."""
-        admin = self._admin()
         with suppress(PenstockError):
-            admin.cancel_move(*place)
+            self._admin().cancel_move(*place)
         with suppress(PenstockError):
-            self._replicate_fully(admin, place)
+            self._replicate_fully(self._admin(), place)
 
     def settle(self) -> None:
         """Wait until every partition has all its replicas and no move goes on."""
@@ -135,8 +134,10 @@ class Upheavals:
         return sorted(self._cluster.nodes.items())
 
     def _admin(self) -> ClusterAdmin:
-        node = self._random.choice(self._cluster.running)
-        return ClusterAdmin(self._cluster[node].http_url, wait_s=_ASK_S)
+        running = self._cluster.running
+        if not running:
+            raise Unavailable("no node runs")
+        return ClusterAdmin(self._cluster[self._random.choice(running)].http_url, wait_s=_ASK_S)
 
 
 def _moment(line: dict[str, object]) -> str:

@@ -202,6 +202,43 @@ def test_a_damaged_replica_of_the_metadata_begins_anew_and_catches_up(
     assert view_from(damaged).replicas == view_from(cluster[1]).replicas
 
 
+def test_damage_that_comes_to_light_while_a_log_is_in_use_is_replaced_too(tmp_path: Path) -> None:
+    with ClusterProcess(tmp_path, 3) as cluster:
+        topic = new_replicated_topic(cluster, unique("used"))
+        publish(cluster[1], topic, VALUES)
+        leader = leader_of(cluster, topic)
+        damaged, away = sorted({1, 2, 3} - {leader})
+        cluster[away].kill()
+        publish(cluster[leader], topic, [b"what the third node lacks"] * 20)
+        wait_for(
+            lambda: (
+                stored_bytes(cluster[damaged], topic, 0) == stored_bytes(cluster[leader], topic, 0)
+            ),
+            "two replicas hold everything",
+        )
+        whole = log_file(cluster[damaged], topic).read_bytes()
+        with log_file(cluster[damaged], topic).open("r+b") as file:
+            file.seek(len(whole) - 5)
+            file.write(bytes([whole[-5] ^ 0x10]))
+        cluster[leader].kill()
+
+        # Now the damaged one has to lead, and to read what it sends.
+        cluster[away].launch()
+        wait_for(
+            lambda: any(
+                line["message"] == "replica failed" and line["log"] == f"{topic}-0"
+                for line in cluster[damaged].log_lines()
+            ),
+            "the damage is noticed",
+        )
+        cluster[leader].start()
+
+        wait_for(
+            lambda: stored_bytes(cluster[damaged], topic, 0) == whole, "the replica is whole again"
+        )
+        assert list((cluster[damaged].data_dir / "damaged").glob(f"{topic}-0.*"))
+
+
 def test_a_wiped_node_copies_what_the_others_no_longer_have_as_entries(tmp_path: Path) -> None:
     with ClusterProcess(tmp_path, 3, "--housekeeping-interval-ms", "200") as cluster:
         topic = new_replicated_topic(

@@ -63,8 +63,8 @@ class Publisher:
             self._space.check()
             if waits_for_commit:
                 _check_in_sync(partition, settings)
-        except Unavailable:
-            partition.refuse(batch.header)
+        except Unavailable as error:
+            partition.refuse(batch.header, error)
             raise
         offset = partition.publish(batch, waits_for_commit=waits_for_commit)
         counts = self._statistics

@@ -12,8 +12,6 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator
 from contextlib import suppress
 from typing import Any
 
-import msgspec
-
 from penstock.cluster.changes import MetadataChanges
 from penstock.cluster.contact import Contact
 from penstock.cluster.formation import Formation
@@ -33,7 +31,6 @@ from penstock.cluster.metadata import (
     FormCluster,
     Node,
     PlaceShards,
-    RegisterNode,
     Replicas,
     Topic,
     encode_command,
@@ -45,6 +42,7 @@ from penstock.cluster.partition import Partition
 from penstock.cluster.peer_requests import PeerRequests
 from penstock.cluster.placement import choose_replicas
 from penstock.cluster.producer_ids import ProducerIds
+from penstock.cluster.registration import Registration
 from penstock.cluster.repair import Mender
 from penstock.cluster.replica_set import ReplicaSet
 from penstock.cluster.replicated_log import ReplicatedLog
@@ -103,6 +101,7 @@ class Cluster:
         )
         self.replicas.on_opened = self._opened
         self.replicas.on_replaced = self._register_again
+        self.replicas.is_led = self._is_led_elsewhere
         self.member = self.replicas.identity.member
         self._formation = Formation(self.member, frozenset(self._peers))
         self._founding_file = FoundingFile(workplace.disk, options.data_dir)
@@ -112,6 +111,7 @@ class Cluster:
         self._queue = MoveQueue(self.metadata, self.leaders, options.moves_per_node_max)
         self._changes = MetadataChanges(self.metadata, self.links, workplace)
         self._producer_ids = ProducerIds(self._changes)
+        self._registration = Registration(self._changes, self.replicas.identity)
         self.overview = Overview(self.metadata, self.replicas, self._queue, self.links, workplace)
         self.leadership = Leadership(
             self.metadata, self.replicas, self.leaders, self.links, workplace
@@ -122,7 +122,6 @@ class Cluster:
         self._reconciled_version = -1
         self._changed = asyncio.Condition()
         self.peer_port = 0
-        self._description: Node | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._notices: set[asyncio.Future[None]] = set()
         self.on_shard_leadership: Callable[[int, ReplicatedLog], None] = lambda *_: None
@@ -161,10 +160,8 @@ class Cluster:
             kafka.host,
             kafka.port,
             http_port,
-            self.replicas.identity.replaced,
         )
-        self._description = description
-        await self._announce(description)
+        await self._registration.register(description)
         self._contact.joined()
         while not self._is_settled():
             await self._wait_for_change()
@@ -288,6 +285,13 @@ class Cluster:
     def leaders_announced(self, leaders: Iterable[Leader]) -> None:
         """Learn who leads."""
         self.leaders.learn(leaders)
+        if self.replicas.has_damaged:
+            # Now it may be replaced.
+            self._work.set()
+
+    def _is_led_elsewhere(self, group: int) -> bool:
+        leader = self.leaders.leader_of(group)
+        return leader is not None and leader.node in self.links.connected
 
     async def asked(self, node: NodeId, kind: int, body: bytes) -> bytes:
         """Answer a peer."""
@@ -303,19 +307,7 @@ class Cluster:
         return await self._mender.mend(log, segment, damage)
 
     def _register_again(self) -> None:
-        if self._description is not None:
-            description = msgspec.structs.replace(
-                self._description, replaced=self.replicas.identity.replaced
-            )
-            self._description = description
-            self._spawn(self._announce(description))
-
-    async def _announce(self, description: Node) -> None:
-        # Also when nothing has changed: with the answer this node has caught up with the metadata.
-        while True:
-            with suppress(Unavailable):
-                await self.change(RegisterNode(description))
-                return
+        self._spawn(self._registration.repeat())
 
     # Time and leadership.
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from penstock.cluster.machine import Machine
 from penstock.cluster.partition_queue import DeliveryHost, PartitionQueue
-from penstock.cluster.producers import ProducerState, after_batch, check_sequence
+from penstock.cluster.producers import ProducerState, after_batch, check_sequence, next_sequence
 from penstock.cluster.replicated_log import ReplicaIdentity, ReplicatedLog, Transport
 from penstock.cluster.topic_machine import TopicMachine, encode_start_moved
 from penstock.cluster.traffic import Traffic
@@ -19,7 +19,7 @@ from penstock.log import FileRange, LogSettings
 from penstock.raft import RaftSettings
 from penstock.record import BatchHeader, Record, RecordBatch
 
-# New producers whose first batch was turned away and is remembered.
+# Producers of which a batch was turned away and is remembered.
 _REFUSED_MAX = 10_000
 
 
@@ -31,11 +31,18 @@ class _Pending(NamedTuple):
     state: ProducerState
 
 
+class _Refusal(NamedTuple):
+    """A batch that was turned away for now and will be sent again, and why it was."""
+
+    epoch: int
+    sequence: int
+    reason: PenstockError
+
+
 @dataclass(frozen=True, slots=True)
 class _InFlight:
-    """One producer's proposals that are not settled, in order; `first` was the first of them."""
+    """One producer's proposals that are not settled, in order."""
 
-    first: BatchHeader
     batches: list[_Pending]
 
     @property
@@ -63,7 +70,7 @@ class Partition:
         self.queue = queue
         self._machine = machine
         self._in_flight: dict[int, _InFlight] = {}
-        self._refused: dict[int, BatchHeader] = {}
+        self._refused: dict[int, _Refusal] = {}
         self.traffic = Traffic()
 
     @classmethod
@@ -130,51 +137,73 @@ class Partition:
         # Before the sequence: to be told that a batch is out of order makes a producer repeat those
         # before it under another epoch, and one of them may be committed under the next leader.
         try:
-            self.log.check_serving()
-        except PenstockError:
-            self.refuse(header)
+            self.log.check_writable()
+        except PenstockError as error:
+            self.refuse(header, error)
             raise
         in_flight = self._in_flight_of(header.producer_id)
         known = in_flight.state if in_flight else self._machine.producers.get(header.producer_id)
         if known is None:
             self._check_first(header)
-        elif check_sequence(known, header) is not None:
+        elif self._is_repeated(known, header):
             return self._first_answer(header, in_flight)
         try:
             answer = self.log.propose_records(batch)
-        except PenstockError:
-            self.refuse(header)
+        except PenstockError as error:
+            self.refuse(header, error)
             raise
         self._refused.pop(header.producer_id, None)
-        in_flight = in_flight or _InFlight(header, [])
+        in_flight = in_flight or _InFlight([])
         state = after_batch(known, header, -1)
         in_flight.batches.append(_Pending(header.base_sequence, answer, state))
         self._in_flight[header.producer_id] = in_flight
         answer.add_done_callback(lambda _: self._in_flight_of(header.producer_id))
         return answer
 
-    def refuse(self, header: BatchHeader) -> None:
+    def refuse(self, header: BatchHeader, reason: PenstockError) -> None:
         """Take note of a batch that is turned away for now and will be sent again.
 
-        A producer that the partition does not know may begin with any sequence. When its first
-        batch is turned away, the second one, sent before the answer came, must not be taken for the
-        first: the partition would then answer the repeated first one as if it were stored already.
+        Those that follow, sent before the answer came, are turned away for the same reason until it
+        is back. They must not be called out of order: a producer that is told so begins another
+        epoch and repeats, in all partitions, whatever it has no answer for, although some of that
+        may be stored. Nor may the second batch of a new producer be taken for its first: the
+        partition would then answer the repeated first one as if it were stored already.
         """
-        if not header.has_producer or header.producer_id in self._machine.producers:
+        if not header.has_producer:
             return
+        refusal = _Refusal(header.producer_epoch, header.base_sequence, reason)
+        in_flight = self._in_flight_of(header.producer_id)
+        known = in_flight.state if in_flight else self._machine.producers.get(header.producer_id)
+        noted = self._refused.get(header.producer_id)
+        if known is None:
+            is_first = noted is None or noted.epoch != refusal.epoch
+        else:
+            is_first = refusal.sequence == next_sequence(known, refusal.epoch)
+        if is_first:
+            self._note(header.producer_id, refusal)
+
+    def _note(self, producer_id: int, refusal: _Refusal) -> None:
         if len(self._refused) >= _REFUSED_MAX:
             del self._refused[next(iter(self._refused))]
-        self._refused.setdefault(header.producer_id, header)
+        self._refused[producer_id] = refusal
 
     def _check_first(self, header: BatchHeader) -> None:
         refused = self._refused.get(header.producer_id)
-        if refused is None or refused.producer_epoch != header.producer_epoch:
+        if refused is None or refused.epoch != header.producer_epoch:
             return
-        if header.base_sequence != refused.base_sequence:
-            raise OutOfOrderSequence(
-                f"producer {header.producer_id} sent sequence {header.base_sequence}, its first"
-                f" batch with sequence {refused.base_sequence} was turned away"
-            )
+        if header.base_sequence != refused.sequence:
+            raise refused.reason.with_traceback(None)
+
+    def _is_repeated(self, known: ProducerState, header: BatchHeader) -> bool:
+        """True for a batch that is known already; raises when it is not the next one."""
+        try:
+            return check_sequence(known, header) is not None
+        except OutOfOrderSequence:
+            refused = self._refused.get(header.producer_id)
+            awaited = (header.producer_epoch, next_sequence(known, header.producer_epoch))
+            if refused is not None and (refused.epoch, refused.sequence) == awaited:
+                raise refused.reason.with_traceback(None) from None
+            raise
 
     def _in_flight_of(self, producer_id: int) -> "_InFlight | None":
         """Return what a producer has in flight, or None when all of it is settled.
@@ -187,16 +216,15 @@ class Partition:
         if in_flight is None:
             return None
         batches = in_flight.batches
-        has_failed = False
         while batches and batches[-1].answer.done():
-            has_failed = batches.pop().answer.exception() is not None or has_failed
+            settled = batches.pop()
+            if isinstance(reason := settled.answer.exception(), PenstockError):
+                self._note(producer_id, _Refusal(settled.state.epoch, settled.sequence, reason))
         if batches:
             while batches[0].answer.done():
                 del batches[0]
             return in_flight
         del self._in_flight[producer_id]
-        if has_failed:
-            self.refuse(in_flight.first)
         return None
 
     def _first_answer(

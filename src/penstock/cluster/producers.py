@@ -61,10 +61,7 @@ def check_sequence(state: ProducerState | None, header: BatchHeader) -> Sequence
     duplicate = state.duplicate_of(header)
     if duplicate is not None:
         return duplicate
-    if header.producer_epoch > state.epoch:
-        expected = 0
-    else:
-        expected = (state.batches[-1].last_sequence + 1) & _SEQUENCE_MASK
+    expected = next_sequence(state, header.producer_epoch)
     if header.base_sequence == expected:
         return None
     if header.producer_epoch == state.epoch and _is_before(header.last_sequence, expected):
@@ -76,6 +73,11 @@ def check_sequence(state: ProducerState | None, header: BatchHeader) -> Sequence
         f"producer {header.producer_id} sent sequence {header.base_sequence}, the next one is"
         f" {expected}"
     )
+
+
+def next_sequence(state: ProducerState, epoch: int) -> int:
+    """Return the sequence that the next batch of an epoch begins with."""
+    return 0 if epoch > state.epoch else (state.batches[-1].last_sequence + 1) & _SEQUENCE_MASK
 
 
 def after_batch(state: ProducerState | None, header: BatchHeader, offset: int) -> ProducerState:

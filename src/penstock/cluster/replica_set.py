@@ -51,7 +51,8 @@ class ReplicaSet:
     """All replicas of this node.
 
     `on_opened` is told of each log before it takes part in its group, with the number of its shard
-    when it keeps consumer groups; `on_replaced` when a damaged replica begins anew.
+    when it keeps consumer groups; `on_replaced` when a damaged replica begins anew. `is_led` says
+    whether another node leads a group: only then can it do without this node's replica.
     """
 
     def __init__(
@@ -83,6 +84,7 @@ class ReplicaSet:
         self._failed_groups: dict[TopicPartition, int] = {}
         self.on_opened: Callable[[ReplicatedLog, int | None], None] = lambda *_: None
         self.on_replaced: Callable[[], None] = lambda: None
+        self.is_led: Callable[[int], bool] = lambda _: False
 
     # Finding.
 
@@ -203,16 +205,26 @@ class ReplicaSet:
         """Begin replicas anew that turned out to be damaged while they were used."""
         for number, shard in enumerate(self._metadata.shards):
             log = self._shards.get(number)
-            if log is not None and _is_replaceable(log, shard):
+            if log is not None and self._is_replaceable(log, shard):
                 del self._shards[number]
                 await self._close_and_replace(log, shard)
         for topic in topics:
             for number, replicas in enumerate(topic.replicas):
                 place = TopicPartition(topic.name, number)
                 partition = self._partitions.get(place)
-                if partition is not None and _is_replaceable(partition.log, replicas):
+                if partition is not None and self._is_replaceable(partition.log, replicas):
                     del self._partitions[place]
                     await self._close_and_replace(partition.log, replicas)
+
+    def _is_replaceable(self, log: ReplicatedLog, replicas: Replicas) -> bool:
+        """True for a damaged replica that others do without, of the log that is meant."""
+        is_damaged = isinstance(log.failure, Corruption) and log.identity.group == replicas.group
+        return is_damaged and len(replicas.members) > 1 and self.is_led(replicas.group)
+
+    @property
+    def has_damaged(self) -> bool:
+        """True when a log was found to be damaged while it was in use."""
+        return any(isinstance(log.failure, Corruption) for log in self.by_group.values())
 
     async def _close_and_replace(self, log: ReplicatedLog, replicas: Replicas) -> None:
         del self.by_group[replicas.group]
@@ -453,12 +465,6 @@ class ReplicaSet:
         metadata_log = self.by_group.get(METADATA_GROUP)
         if metadata_log is not None:
             await self._close_log(metadata_log)
-
-
-def _is_replaceable(log: ReplicatedLog, replicas: Replicas) -> bool:
-    """True for a damaged replica that others keep too, of the log that is meant."""
-    is_damaged = isinstance(log.failure, Corruption) and log.identity.group == replicas.group
-    return is_damaged and len(replicas.members) > 1
 
 
 def _cannot_open(place: TopicPartition, error: OSError | PenstockError) -> PenstockError:

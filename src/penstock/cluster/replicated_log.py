@@ -342,6 +342,8 @@ class ReplicatedLog:
     def check_writable(self) -> None:
         """Raise when nothing can be proposed, or earlier proposals may still come true."""
         self.check_serving()
+        if self.raft.transferee is not None:
+            raise NotLeader(f"{self.name} is being handed to node {self.raft.transferee}")
         if self._storage.is_full or self.applied_index < self._doubtful_index:
             # A producer that was told so sends again. It is heard when the fate of the first copy
             # is known, so that the second one is recognised.

@@ -12,7 +12,6 @@ from penstock.errors import (
     InvalidBatch,
     InvalidTimestamp,
     NotEnoughReplicas,
-    OutOfOrderSequence,
     PenstockError,
     TopicNotFound,
 )
@@ -138,7 +137,7 @@ def test_an_idempotent_producer_keeps_its_order_over_a_disk_that_is_low() -> Non
         machine.disk.capacity_bytes = 2_000_000
         broker.space.refresh()
 
-        with pytest.raises(OutOfOrderSequence):
+        with pytest.raises(DiskFull):
             broker.publisher.publish(PLACE, numbered_batch(1, b"b").data)
         for sequence in (0, 1):
             batch = numbered_batch(sequence, b"v").data

@@ -111,7 +111,7 @@ def test_a_batch_that_builds_on_a_failed_one_is_refused_until_that_is_sent_again
         machine.executor.hold()
         busy = partition.publish(batch(b"keeps the log busy again"))
 
-        with pytest.raises(OutOfOrderSequence):
+        with pytest.raises(DiskFull):
             partition.publish(numbered_batch(known + 1, b"b"))
         answers = [
             partition.publish(numbered_batch(known, b"a" * 500)),
@@ -167,9 +167,9 @@ def test_a_batch_that_a_full_disk_held_up_is_not_stored_again_when_it_is_sent_ag
 def test_a_new_producer_whose_first_batch_is_turned_away_must_begin_with_it() -> None:
     async def scene() -> None:
         partition = await SimMachine().partition()
-        partition.refuse(numbered_batch(0, b"a").header)
+        partition.refuse(numbered_batch(0, b"a").header, DiskFull("the disk is full"))
 
-        with pytest.raises(OutOfOrderSequence):
+        with pytest.raises(DiskFull):
             partition.publish(numbered_batch(1, b"b"))
 
         assert await partition.publish(numbered_batch(0, b"a")) == 0
@@ -187,11 +187,11 @@ def test_a_new_producer_whose_first_batch_met_no_leader_must_begin_with_it(
     async def scene() -> None:
         partition = await SimMachine().partition()
         with monkeypatch.context() as patch:
-            patch.setattr(partition.log, "check_serving", nobody_leads)
+            patch.setattr(partition.log, "check_writable", nobody_leads)
             with pytest.raises(NotLeader):
                 partition.publish(numbered_batch(0, b"a"))
 
-        with pytest.raises(OutOfOrderSequence):
+        with pytest.raises(NotLeader):
             partition.publish(numbered_batch(1, b"b"))
         await partition.publish(numbered_batch(0, b"a"))
         await partition.publish(numbered_batch(1, b"b"))
@@ -201,10 +201,38 @@ def test_a_new_producer_whose_first_batch_met_no_leader_must_begin_with_it(
     run(scene())
 
 
+def test_batches_behind_one_that_was_turned_away_are_not_called_out_of_order(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def is_handing_over() -> None:
+        raise NotLeader("another node takes over")
+
+    async def scene(known: int) -> None:
+        partition = await SimMachine().partition()
+        for sequence in range(known):
+            await partition.publish(numbered_batch(sequence, b"known"))
+        with monkeypatch.context() as patch:
+            patch.setattr(partition.log, "check_writable", is_handing_over)
+            for sequence in (known, known + 1):
+                with pytest.raises(NotLeader):
+                    partition.publish(numbered_batch(sequence, b"early"))
+
+        for sequence in (known + 1, known + 2):
+            with pytest.raises(NotLeader):
+                partition.publish(numbered_batch(sequence, b"early"))
+        for sequence in range(known, known + 3):
+            assert await partition.publish(numbered_batch(sequence, b"v")) == sequence
+        with pytest.raises(OutOfOrderSequence):
+            partition.publish(numbered_batch(known + 4, b"a gap of the producer's own"))
+
+    for known in (0, 1, 7):
+        run(scene(known))
+
+
 def test_a_producer_that_was_turned_away_may_begin_again_under_a_new_epoch() -> None:
     async def scene() -> None:
         partition = await SimMachine().partition()
-        partition.refuse(numbered_batch(4, b"a").header)
+        partition.refuse(numbered_batch(4, b"a").header, DiskFull("the disk is full"))
 
         assert await partition.publish(numbered_batch(0, b"a", epoch=1)) == 0
 
