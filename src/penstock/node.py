@@ -13,7 +13,7 @@ import uvloop
 
 from penstock.broker import Broker
 from penstock.clock import SystemClock
-from penstock.cluster import DirectoryLock, Workplace
+from penstock.cluster import DirectoryLock, FlushPace, Workplace
 from penstock.config import NodeOptions
 from penstock.errors import InvalidConfiguration, PenstockError
 from penstock.log import LocalDisk
@@ -87,7 +87,8 @@ class Node:
             raise _unusable_directory(options, error) from error
         self._executor = ThreadPoolExecutor(options.sync_threads, thread_name_prefix="disk")
         loop = asyncio.get_running_loop()
-        workplace = Workplace(loop, self._executor, disk, SystemClock(), _randrange)
+        clock = SystemClock()
+        workplace = Workplace(loop, self._executor, disk, clock, _randrange, FlushPace(clock))
         try:
             self._broker = await loop.run_in_executor(None, Broker, options, workplace)
         except OSError as error:

@@ -7,6 +7,7 @@ from random import Random
 from types import SimpleNamespace
 from typing import Any
 
+from penstock.cluster.flush_pace import FlushPace
 from penstock.cluster.housekeeping import Housekeeper
 from penstock.cluster.partition import Partition
 from penstock.cluster.replicated_log import ReplicaIdentity, ReplicatedLog
@@ -66,6 +67,23 @@ class WatchedLog(ReplicatedLog):
         super()._apply_entry(entry)
 
 
+class DrawnPace(FlushPace):
+    """Lets chance decide where a flush runs, as a visit to the disk takes no time here."""
+
+    def __init__(self, node: "Node") -> None:
+        super().__init__(node.clock)
+        self._node = node
+
+    def may_run_here(self, log: object) -> bool:
+        node = self._node
+        is_slow = node.disk_us > 1_000
+        return not is_slow and super().may_run_here(log) and node.draws(node.flushes_here)
+
+    def ended(self, duration_s: float) -> None:
+        super().ended(duration_s)
+        self.is_quick = self._node.flushes_here > 0
+
+
 class Node:
     """A machine over many lives of its process and some lives of its disk."""
 
@@ -97,6 +115,8 @@ class Node:
         self.cuts_power = False
         """Whether the next stop takes what was not synced."""
         self.disk_us = 300
+        self.flushes_here = 0.0
+        """How many of the small flushes run on the loop."""
         self.starts = 0
         self.on_down: Callable[[Node], None] = lambda node: None
         # What the referee has seen of the present life.
@@ -125,7 +145,9 @@ class Node:
         loop = SimLoop(self._schedule, self.machine, delay_us=self._wake_us, rate=self.clock.rate)
         executor = SimExecutor(self._schedule, self.machine, self._job_us)
         self.machine.start(loop)
-        self.workplace = Workplace(loop, executor, self.disk, self.clock, self._randrange)
+        self.workplace = Workplace(
+            loop, executor, self.disk, self.clock, self._randrange, DrawnPace(self)
+        )
         asyncio._set_running_loop(loop)
         try:
             self._open()
@@ -199,6 +221,10 @@ class Node:
 
     def _job_us(self) -> int:
         return int(self.disk_us * (0.3 + self._random.random()))
+
+    def draws(self, chance: float) -> bool:
+        """Let chance decide."""
+        return chance > 0 and self._random.random() < chance
 
     def _randrange(self, count: int) -> int:
         return int(self._random.random() * count)

@@ -51,6 +51,7 @@ class World:
         self.ledger = Ledger()
         self.clients: list[Client] = []
         self._incarnation = 0
+        self.flushes_here = 0.0
         count = nodes or self.random.choice((3, 3, 3, 3, 3, 3, 3, 5, 5, 2, 1))
         founded = [self.new_node(name) for name in range(1, count + 1)]
         founders = Membership.of(node.member for node in founded)
@@ -63,6 +64,9 @@ class World:
     def begin(self) -> None:
         """Let clients, upkeep and faults come."""
         self._add_clients()
+        self.flushes_here = self.random.choice((0.0, 0.5, 0.9))
+        for node in self.nodes.values():
+            node.flushes_here = self.flushes_here
         self.schedule.later(_STEWARD_US, self._steward)
         self.schedule.later(_UPKEEP_US, self._keep_up)
         self.faults.begin()
@@ -78,6 +82,7 @@ class World:
             random=self.random,
             referee=self.referee,
         )
+        node.flushes_here = self.flushes_here
         self.referee.nodes[name] = node
         return node
 

@@ -9,6 +9,7 @@ is left to `broker`.
 
 from penstock.cluster.cluster import Cluster
 from penstock.cluster.directories import DirectoryLock
+from penstock.cluster.flush_pace import FlushPace
 from penstock.cluster.housekeeping import DiskSpace, Housekeeper
 from penstock.cluster.links import RequestKind
 from penstock.cluster.machine import Machine
@@ -71,6 +72,7 @@ __all__ = [
     "DirectoryLock",
     "DiskSpace",
     "DrainNode",
+    "FlushPace",
     "ForgetGroup",
     "Handed",
     "Housekeeper",

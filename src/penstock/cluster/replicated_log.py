@@ -164,6 +164,7 @@ class ReplicatedLog:
             on_full=self._disk_is_full,
             on_failed=self.fail,
             on_idle=self._drain,
+            has_queued=self._has_queued,
         )
         recovered = self._recover(hard_state_file)
         self.applied_index = EntryIndex(recovered.applied)
@@ -325,7 +326,11 @@ class ReplicatedLog:
     @property
     def is_idle(self) -> bool:
         """True when no proposal waits or is being written."""
-        return not (self._in_flight or self._records or self._states)
+        return not (self._in_flight or self._has_queued())
+
+    def _has_queued(self) -> bool:
+        """Whether proposals wait for the storage to be idle."""
+        return bool(self._records or self._states)
 
     def _new_proposal(
         self, batch: RecordBatch | None, payload: bytes, *, waits_for_commit: bool
@@ -358,7 +363,7 @@ class ReplicatedLog:
 
     def _drain(self) -> None:
         """Turn the proposals that wait into entries: records first, as `Flush` demands."""
-        if not (self._records or self._states) or self.raft.role is not Role.LEADER:
+        if not self._has_queued() or self.raft.role is not Role.LEADER:
             return
         records, states = self._take_queued()
         offset = self.log.next_offset

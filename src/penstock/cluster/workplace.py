@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from penstock.clock import Clock
+from penstock.cluster.flush_pace import FlushPace
 from penstock.log import Disk
 
 T = TypeVar("T")
@@ -21,6 +22,7 @@ class Workplace:
     disk: Disk
     clock: Clock
     randrange: Callable[[int], int]
+    pace: FlushPace
 
     async def in_thread(self, work: Callable[[], T]) -> T:
         """Do what waits for the disk in a thread."""

@@ -82,14 +82,19 @@ class Flush:
         return not self._rows
 
     @property
+    def is_single(self) -> bool:
+        """True when one entry was appended."""
+        return len(self._rows) == 1
+
+    @property
     def is_synced(self) -> bool:
         """True when the end of `run` means that a power cut keeps the entries."""
         return self._sync_records or self.has_state
 
     @property
     def size_bytes(self) -> int:
-        """Bytes of .log that the flush writes."""
-        return self.end_log_bytes - self.log_position
+        """Bytes of .log and .state that the flush writes."""
+        return self.end_log_bytes - self.log_position + sum(map(len, self._state_buffers))
 
     def add_records(self, batch: memoryview, row: bytes, term: int) -> None:
         """Add a stamped batch and its row."""

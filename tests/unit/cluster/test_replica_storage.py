@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from penstock.cluster import replica_storage
+from penstock.cluster import FlushPace, replica_storage
 from penstock.cluster.replica_storage import LOG_KINDS, ReplicaStorage
 from penstock.errors import PenstockError, StorageFailed, Unavailable
 from penstock.ids import EntryIndex, NodeId, Offset, Term
@@ -16,7 +16,15 @@ from penstock.log import HardStateFile, LogSettings, PartitionLog
 from penstock.raft import Entry, EntryKind, HardState, Mark, Write
 from penstock.record import stamp
 from penstock.testing import MachineStopped, SimDisk
-from tests.unit.cluster.workplaces import DIRECTORY, SimMachine, batch, run, settle, turn
+from tests.unit.cluster.workplaces import (
+    DIRECTORY,
+    SimMachine,
+    ThreadsOnly,
+    batch,
+    run,
+    settle,
+    turn,
+)
 
 RECORDS, STATE, NOOP = EntryKind.RECORDS, EntryKind.STATE, EntryKind.NOOP
 
@@ -88,6 +96,7 @@ class Replica:
             on_full=self._full,
             on_failed=self.consensus.failures.append,
             on_idle=self._idle,
+            has_queued=lambda: False,
         )
 
     def _full(self) -> None:
@@ -343,13 +352,15 @@ def _allowed() -> tuple[list[list[Content]], list[list[tuple[int, int, int]]]]:
 
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("pause", [0, 3, 30])
+@pytest.mark.parametrize("pace", [ThreadsOnly, FlushPace])
 def test_what_was_reported_is_found_after_a_power_cut_before_any_step(
-    seed: int, pause: int
+    seed: int, pause: int, pace: type[FlushPace]
 ) -> None:
     logs, votes = _allowed()
 
     async def scene(stop: int) -> bool:
         machine = SimMachine()
+        machine.pace = pace(machine.clock)
         replica = Replica(machine, segment_bytes=300)
         machine.disk.stop_before(stop)
         with suppress(MachineStopped):
@@ -526,6 +537,112 @@ def test_what_ends_after_the_replica_has_failed_is_not_reported() -> None:
 
         assert replica.consensus.persisted == []
         assert (await settle(replica.storage.stop())).done()
+
+    run(scene())
+
+
+async def _quick_replica(machine: SimMachine) -> Replica:
+    """Return a replica that has found its disk quick, and whose threads are held from now on."""
+    machine.pace = FlushPace(machine.clock)
+    replica = Replica(machine)
+    replica.write([NOOP])
+    await turn()
+    machine.executor.hold()
+    return replica
+
+
+def test_a_small_flush_on_a_quick_disk_needs_no_thread_and_waits_for_the_turn_to_end() -> None:
+    async def scene() -> None:
+        machine = SimMachine()
+        replica = await _quick_replica(machine)
+
+        write = replica.write([RECORDS])
+        assert write.mark not in replica.consensus.persisted
+        await turn()
+
+        assert replica.consensus.persisted[-1] == write.mark
+        assert machine.executor.held == 0
+        assert stored(replica.log) == content(replica.consensus.entries)
+        assert replica.storage.is_idle
+
+    run(scene())
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"kinds": [RECORDS, RECORDS]},
+        {"kinds": [STATE], "size_bytes": 20_000},
+        {"kinds": [NOOP], "vote": 1},
+        {"vote": 1},
+        {"kinds": [NOOP], "cut": 1},
+    ],
+)
+def test_more_than_one_small_entry_goes_to_a_thread(options: dict[str, Any]) -> None:
+    async def scene() -> None:
+        machine = SimMachine()
+        replica = await _quick_replica(machine)
+
+        write = replica.write(**options)
+        await turn()
+
+        assert write.mark not in replica.consensus.persisted
+        assert machine.executor.held == 1
+        machine.executor.release()
+        await turn()
+        assert replica.consensus.persisted[-1] == write.mark
+
+    run(scene())
+
+
+def test_a_small_flush_that_others_wait_for_goes_to_a_thread() -> None:
+    async def scene() -> None:
+        machine = SimMachine()
+        replica = await _quick_replica(machine)
+
+        first = replica.write([RECORDS])
+        second = replica.write([RECORDS])
+        await turn()
+        assert first.mark not in replica.consensus.persisted
+        assert machine.executor.held == 1
+        machine.executor.release()
+        await turn()
+
+        assert replica.consensus.persisted[-1] == second.mark
+
+    run(scene())
+
+
+def test_a_sync_that_fails_on_the_loop_ends_the_replica() -> None:
+    async def scene() -> None:
+        machine = SimMachine()
+        replica = await _quick_replica(machine)
+        machine.disk.fail_sync()
+
+        write = replica.write([RECORDS])
+        await turn()
+
+        assert [type(each) for each in replica.consensus.failures] == [StorageFailed]
+        assert write.mark not in replica.consensus.persisted
+        assert (await settle(replica.storage.stop())).done()
+
+    run(scene())
+
+
+def test_a_full_disk_is_noticed_on_the_loop_and_tried_again() -> None:
+    async def scene() -> None:
+        machine = SimMachine()
+        replica = await _quick_replica(machine)
+        machine.disk.capacity_bytes = 0
+
+        write = replica.write([RECORDS])
+        await turn(3)
+        assert replica.consensus.times_full == 1
+        machine.disk.capacity_bytes = None
+        machine.executor.release()
+        await asyncio.sleep(1)
+
+        assert replica.consensus.persisted[-1] == write.mark
 
     run(scene())
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from penstock.cluster import ReplicatedLog
+from penstock.cluster import FlushPace, ReplicatedLog
 from penstock.errors import (
     Corruption,
     DiskFull,
@@ -114,6 +114,23 @@ def test_proposals_that_come_while_a_flush_runs_share_the_next_one() -> None:
         assert [await answer for answer in answers] == list(range(1, 101))
 
         assert machine.disk.trace.count("sync") == 2
+
+    run(scene())
+
+
+def test_proposals_of_one_turn_follow_each_other_on_a_quick_disk() -> None:
+    async def scene() -> None:
+        machine = SimMachine()
+        machine.pace = FlushPace(machine.clock)
+        log = await machine.replicated_log(Diary())
+        assert await log.propose_records(batch(b"a")) == 0
+
+        answers = [log.propose_records(batch(value)) for value in (b"b", b"c", b"d")]
+        state = log.propose_state(b"state")
+
+        assert await asyncio.gather(*answers) == [1, 2, 3]
+        assert await state == 5
+        assert log.high_watermark == 4
 
     run(scene())
 

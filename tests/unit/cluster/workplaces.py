@@ -9,7 +9,14 @@ from pathlib import Path
 from random import Random
 from typing import Any, TypeVar
 
-from penstock.cluster import ClusterMetadata, Machine, Partition, ReplicatedLog, Workplace
+from penstock.cluster import (
+    ClusterMetadata,
+    FlushPace,
+    Machine,
+    Partition,
+    ReplicatedLog,
+    Workplace,
+)
 from penstock.cluster.cluster import Cluster
 from penstock.cluster.partition_queue import DeliveryHost
 from penstock.cluster.replicated_log import ReplicaIdentity
@@ -88,6 +95,14 @@ class LeashedExecutor(Executor):
             self.run_next()
 
 
+class ThreadsOnly(FlushPace):
+    """Has every flush run in a thread, where tests can hold it."""
+
+    def ended(self, duration_s: float) -> None:
+        """Call the disk slow."""
+        super().ended(duration_s + 1.0)
+
+
 class NoPeers:
     """The transport of a group of one."""
 
@@ -117,6 +132,7 @@ class SimMachine:
         self.disk = SimDisk(capacity_bytes)
         self.clock = clock or SimClock()
         self.executor = LeashedExecutor()
+        self.pace: FlushPace = ThreadsOnly(self.clock)
         self._random = Random(seed)
 
     def workplace(self) -> Workplace:
@@ -127,6 +143,7 @@ class SimMachine:
             self.disk,
             self.clock,
             self._random.randrange,
+            self.pace,
         )
 
     def open_log(self, machine: Machine, **settings: Any) -> ReplicatedLog:
