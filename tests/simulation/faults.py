@@ -40,6 +40,7 @@ class Faults:
             (self._split, 2),
             (self._spoil_network, 3),
             (self._break_link, 2),
+            (self._lull, 8),
             (self._transfer, 3),
             (self._change_members, 2),
             (self._wipe, 1),
@@ -71,6 +72,7 @@ class Faults:
         """Stop all faults and take back those that last."""
         self._is_over = True
         self._everyone = True
+        self._speak()
         network = self._world.network
         network.cuts.clear()
         network.loss = network.repetition = network.slowness = 0.0
@@ -154,6 +156,9 @@ class Faults:
         """Start a machine again after a while; recovery may be cut short, too."""
         if self._is_over:
             return
+        if self._random.random() < 0.5:
+            for other in self._world.nodes.values():
+                other.soon(other.lose_link, node.member.node)
         longest_us = 1_500_000 if self._random.random() < 0.2 else 200_000
         self._later(longest_us * self._random.random(), self._start, node)
 
@@ -224,9 +229,23 @@ class Faults:
         self._for_a_while(undo)
 
     def _break_link(self) -> None:
-        if (leader := self._world.leader()) and leader.log:
+        nodes = self._world.nodes
+        if len(nodes) > 1:
             self.counts["broken link"] += 1
-            leader.log.unreachable(NodeId(self._random.choice(list(self._world.nodes))))
+            one, other = self._random.sample(list(nodes), 2)
+            nodes[one].soon(nodes[one].lose_link, NodeId(other))
+            nodes[other].soon(nodes[other].lose_link, NodeId(one))
+
+    def _lull(self) -> None:
+        """Let all clients be silent for a while, so that the group may rest."""
+        self.counts["lull"] += 1
+        for client in self._world.clients:
+            client.is_stopping = True
+        self._later(400_000 + 1_600_000 * self._random.random(), self._speak)
+
+    def _speak(self) -> None:
+        for client in self._world.clients:
+            client.is_stopping = False
 
     # The group.
 

@@ -11,6 +11,7 @@ from penstock.cluster.flush_pace import FlushPace
 from penstock.cluster.housekeeping import Housekeeper
 from penstock.cluster.partition import Partition
 from penstock.cluster.replicated_log import ReplicaIdentity, ReplicatedLog
+from penstock.cluster.rests import Rests
 from penstock.cluster.topic_machine import TopicMachine
 from penstock.cluster.upkeep import Upkeep
 from penstock.cluster.workplace import Workplace
@@ -36,7 +37,7 @@ from penstock.testing import (
     SimMachine,
     SimNetwork,
 )
-from tests.simulation.referee import Referee
+from tests.simulation.referee import Referee, require
 
 GROUP = 7
 PLACE = TopicPartition("orders", 0)
@@ -51,6 +52,8 @@ RAFT = RaftSettings(
 )
 LOG = LogSettings(segment_bytes=6_000, segment_ms=20_000, deletes=False)
 _EXPIRY_MS = 1 << 40
+# Twice the silence that a follower may not miss, and what the slowest beat takes on its way.
+_LONELY_TICKS = 3 * RAFT.election_ticks
 
 
 class WatchedLog(ReplicatedLog):
@@ -118,6 +121,7 @@ class Node:
         self.flushes_here = 0.0
         """How many of the small flushes run on the loop."""
         self.starts = 0
+        self.rests_begun = 0
         self.on_down: Callable[[Node], None] = lambda node: None
         # What the referee has seen of the present life.
         self.commit_seen = 0
@@ -129,7 +133,8 @@ class Node:
         self._network = network
         self._random = random
         self._paths: dict[tuple[int, str], Path] = {}
-        network.join(self.member.node, self.machine, self._receive)
+        self._lonely_ticks = 0
+        network.join(self.member.node, self.machine, self._receive, self._hear)
 
     # Lives.
 
@@ -185,6 +190,8 @@ class Node:
         self._paths.clear()
         self.partition = Partition(PLACE, log, machine)
         self.log = log
+        self.rests = Rests(self.member.node, {GROUP: log}, self, RAFT)
+        self._lonely_ticks = 0
         # The upkeep of one log asks its housekeeper for nothing else.
         cluster: Any = SimpleNamespace(upkeep=Upkeep())
         unused: Any = None
@@ -233,7 +240,11 @@ class Node:
 
     def _tick(self) -> None:
         assert self.log is not None
-        self.log.tick()
+        was_awake = self.log.rest is None
+        self.rests.tick()
+        if self.log.rest is not None:
+            self.rests_begun += was_awake
+            self._check_company(self.log)
         self._later(TICK_US / self.clock.rate, self._tick)
 
     def _receive(self, group: int, message: Message) -> None:
@@ -245,6 +256,39 @@ class Node:
         """Carry a message of the replica to the network: the node is its transport."""
         self.referee.check_sent(self, message)
         self._network.send(group, message)
+
+    def _check_company(self, log: WatchedLog) -> None:
+        """A follower that rests soon notices that nobody leads it any more."""
+        rest = log.rest
+        assert rest is not None
+        leader = self.referee.nodes[log.leader].log if log.leader is not None else None
+        is_led = leader is not None and leader.failure is None and leader.raft.leads(rest.term)
+        self._lonely_ticks = 0 if is_led else self._lonely_ticks + 1
+        require(
+            self._lonely_ticks < _LONELY_TICKS, "a follower rests under nobody", self.name, rest
+        )
+
+    @property
+    def connected(self) -> list[NodeId]:
+        return self._network.others(self.member.node)
+
+    def send_beat(self, to: NodeId, body: bytes) -> None:
+        self._network.send_beat(self.member.node, to, body, is_answer=False)
+
+    def send_beat_answer(self, to: NodeId, body: bytes) -> None:
+        self._network.send_beat(self.member.node, to, body, is_answer=True)
+
+    def _hear(self, sender: NodeId, body: bytes, is_answer: bool) -> None:
+        if is_answer:
+            self.rests.answered(sender, body)
+        else:
+            self.rests.heard(sender, body)
+
+    def lose_link(self, peer: NodeId) -> None:
+        """The link to a peer breaks, and the node notices."""
+        if self.log is not None:
+            self.log.unreachable(peer)
+            self.rests.broke(peer)
 
     # Upkeep.
 

@@ -15,6 +15,7 @@ from penstock.cluster.partition import Partition
 from penstock.cluster.producers import after_batch
 from penstock.cluster.replica_storage import ReplicaStorage
 from penstock.cluster.replicated_log import ReplicatedLog
+from penstock.cluster.rests import Rests
 from penstock.cluster.topic_machine import TopicMachine
 from penstock.ids import EntryIndex, NodeId, Offset, Term
 from penstock.log import HardStateFile, PartitionLog, Segment
@@ -55,6 +56,22 @@ def planted(name: str) -> Iterator[None]:
 
 
 # Consensus.
+
+
+@bug
+def rests_on_while_the_leader_is_silent() -> Replacements:
+    return [(Rests, "_fell_silent", lambda self, node, peer: None)]
+
+
+@bug
+def rests_on_while_the_leader_no_longer_says_so() -> Replacements:
+    follow = Rests._follow
+
+    def follow_only(self: Rests, node: NodeId, peer: Any, body: bytes) -> None:
+        if body:
+            follow(self, node, peer, body)
+
+    return [(Rests, "_follow", follow_only)]
 
 
 @bug

@@ -8,7 +8,7 @@ import asyncio
 from typing import Any
 
 from penstock.cluster.topic_machine import encode_start_moved
-from penstock.errors import Conflict, PenstockError
+from penstock.errors import Conflict, PenstockError, StorageFailed
 from penstock.ids import EntryIndex, NodeId, Offset, Term
 from penstock.raft import Append, Membership, Message, Role, VoteRequest
 from penstock.record import Record, RecordBatch, encode_batch, read_header
@@ -67,6 +67,7 @@ class Stage:
         """Let a node campaign while nobody protects an old leader."""
         for node in self.world.nodes.values():
             if node.log is not None:
+                node.log.wake()
                 node.log.raft._elapsed = RAFT.election_ticks
         self[name].soon(self._campaign, name)
         self.tick()
@@ -244,6 +245,74 @@ def aba_appends() -> None:
     stage.win(1)
     stage.tick(60)
     stage[5].disk_us = 300
+    stage.settle()
+
+
+def _resting_stage() -> Stage:
+    """A group of three that rests under its first node."""
+    stage = Stage(3)
+    stage.elect(1)
+    stage.until(1, 2, 3, leads=1)
+    stage.publish(1, b"before")
+    stage.tick(5 * RAFT.election_ticks)
+    assert all(stage.log(name).rest is not None for name in (1, 2, 3)), "nobody rests"
+    return stage
+
+
+def _expect_another_leader(stage: Stage) -> None:
+    """Within twice the longest election timeout somebody else serves."""
+    for _ in range(4 * RAFT.election_ticks):
+        stage.tick()
+        if any(node.log and node.log.is_serving for node in stage.world.nodes.values()):
+            break
+    leader = stage.world.leader()
+    assert leader is not None, "nobody leads"
+    stage.publish(leader.name, b"after")
+    stage.settle()
+
+
+def resting_leader_loses_power() -> None:
+    """No link breaks: the followers have nothing but the silence."""
+    stage = _resting_stage()
+    stage.power_off(1)
+    _expect_another_leader(stage)
+
+
+def resting_leader_restarts_at_once() -> None:
+    """The node is heard of all the time, and has forgotten that it led."""
+    stage = _resting_stage()
+    stage.power_off(1)
+    stage[1].start()
+    _expect_another_leader(stage)
+
+
+def resting_leader_closes_its_replica() -> None:
+    """Its node is heard of all the time, and no longer names the group."""
+    stage = _resting_stage()
+    stage[1].soon(stage.log(1).fail, StorageFailed("the disk failed"))
+    _expect_another_leader(stage)
+
+
+def resting_leader_is_cut_off() -> None:
+    """It still runs, and stops leading when it has not heard from a majority."""
+    stage = _resting_stage()
+    stage.cut({2, 3})
+    stage.tick(4 * RAFT.election_ticks)
+    assert stage.log(1).raft.role is not Role.LEADER
+    _expect_another_leader(stage)
+
+
+def resting_follower_is_gone_for_a_while() -> None:
+    """The leader wakes, and goes on with the other one."""
+    stage = _resting_stage()
+    stage.power_off(3)
+    stage.tick(3 * RAFT.election_ticks)
+    assert stage.log(1).rest is None
+    assert stage.log(1).is_serving
+    stage[3].start()
+    stage.tick(5 * RAFT.election_ticks)
+    assert all(stage.log(name).rest is not None for name in (1, 2, 3)), "nobody rests again"
+    stage.publish(1, b"after")
     stage.settle()
 
 

@@ -22,6 +22,8 @@ BY_SCRIPT = {
     "keeps_conflicting_entries": scripts.figure_8,
     "recovery_trusts_the_page_cache": scripts.vote_in_the_page_cache,
     "reports_the_mark_of_a_write_that_is_only_begun": scripts.records_behind_state_on_a_slow_disk,
+    "rests_on_while_the_leader_is_silent": scripts.resting_leader_loses_power,
+    "rests_on_while_the_leader_no_longer_says_so": scripts.resting_leader_closes_its_replica,
     "votes_for_shorter_logs": scripts.wiped_node_is_asked_for_its_vote,
     "votes_twice_in_a_term": scripts.figure_8,
     "wiped_node_votes_as_its_former_self": scripts.wiped_node_is_asked_for_its_vote,

@@ -9,6 +9,11 @@ from tests.simulation import scripts
 SCRIPTS = [
     scripts.figure_8,
     scripts.aba_appends,
+    scripts.resting_leader_loses_power,
+    scripts.resting_leader_restarts_at_once,
+    scripts.resting_leader_closes_its_replica,
+    scripts.resting_leader_is_cut_off,
+    scripts.resting_follower_is_gone_for_a_while,
     scripts.membership_change_in_a_partition,
     scripts.change_before_the_first_commit,
     scripts.vote_in_the_page_cache,

@@ -128,6 +128,7 @@ class World:
         faults = Counter(self.faults.counts)
         faults["messages lost"] = self.network.lost
         faults["messages repeated"] = self.network.repeated
+        faults["rests begun"] = sum(node.rests_begun for node in self.nodes.values())
         return Outcome(
             self.seed,
             self.schedule.events,

@@ -46,6 +46,7 @@ from penstock.cluster.registration import Registration
 from penstock.cluster.repair import Mender
 from penstock.cluster.replica_set import ReplicaSet
 from penstock.cluster.replicated_log import ReplicatedLog
+from penstock.cluster.rests import Rests
 from penstock.cluster.snapshot_exchange import SnapshotExchange
 from penstock.cluster.stewardship import Stewardship
 from penstock.cluster.topic_settings import TopicSettings
@@ -115,6 +116,9 @@ class Cluster:
         self.overview = Overview(self.metadata, self.replicas, self._queue, self.links, workplace)
         self.leadership = Leadership(
             self.metadata, self.replicas, self.leaders, self.links, workplace
+        )
+        self._rests = Rests(
+            self.member.node, self.replicas.by_group, self.links, self.replicas.raft_settings
         )
         self._mender = Mender(self.member.node, self.links, workplace)
         self._requests = PeerRequests(self.replicas, self._changes, self._snapshots, self.overview)
@@ -273,6 +277,7 @@ class Cluster:
         """A link broke: what was under way may be lost."""
         for log in self.replicas.by_group.values():
             log.unreachable(node)
+        self._rests.broke(node)
         self.leaders.lost(node)
         self.leaders.version += 1
 
@@ -281,6 +286,14 @@ class Cluster:
         log = self.replicas.by_group.get(group)
         if log is not None:
             log.step(message)
+
+    def beat_heard(self, node: NodeId, body: bytes) -> None:
+        """Let groups rest that a peer leads."""
+        self._rests.heard(node, body)
+
+    def beat_answered(self, node: NodeId, body: bytes) -> None:
+        """Wake groups that do not rest with a peer."""
+        self._rests.answered(node, body)
 
     def leaders_announced(self, leaders: Iterable[Leader]) -> None:
         """Learn who leads."""
@@ -322,8 +335,7 @@ class Cluster:
     async def _tick(self) -> None:
         while True:
             await asyncio.sleep(self._options.tick_ms / 1000)
-            for log in tuple(self.replicas.by_group.values()):
-                log.tick()
+            self._rests.tick()
 
     def _opened(self, log: ReplicatedLog, shard: int | None) -> None:
         """Follow a replica that was opened: who leads it, and what it cannot get from its log."""

@@ -12,6 +12,8 @@ it should be is turned away.
     REQUEST              number (uint64), kind (uint8), body; answered by
     RESPONSE             number (uint64), status (uint8), body
     LEADERS              who leads which group: group, term (uint64 each), node (uint32)
+    BEAT                 which groups rest (`rests`); answered by
+    BEAT_ANSWER          which of them do not
 
 Messages of consensus may be lost, so they are dropped when a peer does not keep up; requests fail
 when the connection breaks.
@@ -87,6 +89,8 @@ class _Kind(IntEnum):
     REQUEST = 5
     RESPONSE = 6
     LEADERS = 7
+    BEAT = 8
+    BEAT_ANSWER = 9
 
 
 _OK = 0
@@ -160,6 +164,12 @@ class LinkOwner(Protocol):
 
     def leaders_announced(self, leaders: Iterable[Leader]) -> None:
         """A peer says who leads."""
+
+    def beat_heard(self, node: NodeId, body: bytes) -> None:
+        """A peer says which of its groups rest."""
+
+    def beat_answered(self, node: NodeId, body: bytes) -> None:
+        """A peer says which of them do not."""
 
     async def asked(self, node: NodeId, kind: int, body: bytes) -> bytes:
         """Answer a request of a peer, or raise."""
@@ -299,6 +309,17 @@ class Links:
             if node in self._links:
                 body = encode_heartbeat_responses(answer_rows)
                 self._links[node].send(_Kind.HEARTBEAT_RESPONSES, [body])
+
+    def send_beat(self, to: NodeId, body: bytes) -> None:
+        """Send a beat, after the heartbeats that wait: one of a group wakes it again."""
+        self._flush_heartbeats()
+        if to in self._links:
+            self._links[to].send(_Kind.BEAT, [body])
+
+    def send_beat_answer(self, to: NodeId, body: bytes) -> None:
+        """Answer a beat."""
+        if to in self._links:
+            self._links[to].send(_Kind.BEAT_ANSWER, [body])
 
     def greet_again(self) -> None:
         """Tell all peers that this node has something new to say about itself."""
@@ -445,6 +466,10 @@ class Links:
             self._owner.greeted(hello)
         elif kind == _Kind.LEADERS:
             self._owner.leaders_announced([Leader(*row) for row in _LEADER.iter_unpack(body)])
+        elif kind == _Kind.BEAT:
+            self._owner.beat_heard(link.node, bytes(body))
+        elif kind == _Kind.BEAT_ANSWER:
+            self._owner.beat_answered(link.node, bytes(body))
         else:
             raise InvalidRequest(f"node {link.node} sent a frame of unknown kind {kind}")
 

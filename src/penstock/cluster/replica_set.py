@@ -72,7 +72,7 @@ class ReplicaSet:
         self._directories = Directories(options.data_dir, workplace.disk)
         self._directories.claim_group_shards(options.group_shards)
         self.identity = Identity(workplace.disk, options.data_dir, options.node_id)
-        self._raft_settings = RaftSettings(election_ticks=options.election_ticks, heartbeat_ticks=2)
+        self.raft_settings = RaftSettings(election_ticks=options.election_ticks, heartbeat_ticks=2)
         self.upkeep = Upkeep()
         self.by_group: dict[int, ReplicatedLog] = {}
         self._partitions: dict[TopicPartition, Partition] = {}
@@ -187,7 +187,7 @@ class ReplicaSet:
             machine,
             self._workplace,
             transport=self._transport,
-            raft_settings=self._raft_settings,
+            raft_settings=self.raft_settings,
         )
 
     async def reconcile(self, topics: list[Topic]) -> None:
@@ -407,7 +407,7 @@ class ReplicaSet:
                 producer_expiry_ms=self._options.producer_expiry_ms,
                 workplace=self._workplace,
                 transport=self._transport,
-                raft_settings=self._raft_settings,
+                raft_settings=self.raft_settings,
                 host=self.delivery,
             )
         except Corruption as error:

@@ -66,6 +66,7 @@ from penstock.raft import (
     RaftSettings,
     Recovered,
     Replicate,
+    Rest,
     Role,
 )
 from penstock.raft import EntryKind as RaftKind
@@ -441,6 +442,20 @@ class ReplicatedLog:
         if self.failure is None and not self._is_closed:
             self.raft.tick()
             self._pump()
+
+    @property
+    def rest(self) -> Rest | None:
+        """What the replica rests on; None when it is awake, or cannot be used."""
+        return self.raft.rest if self.failure is None and not self._is_closed else None
+
+    def follow_rest(self, leader: NodeId, rest: Rest) -> None:
+        """Let the replica rest if it is in step with its leader, which does."""
+        if self.failure is None and not self._is_closed and self.raft.follow_rest(leader, rest):
+            self._pump()
+
+    def wake(self, silent_ticks: int = 0) -> None:
+        """Let time pass again, beginning with that of a silence."""
+        self.raft.wake(silent_ticks)
 
     def step(self, message: Message) -> None:
         """Take in a message of another replica."""

@@ -12,6 +12,8 @@ the bundles that `ready()` gives, in the order described in `effects`. A heartbe
 message of its own; those of many groups between two nodes fit into one frame
 (`encode_heartbeats`).
 
+A group in which nothing happens may rest: see `resting` for what its owner has to promise.
+
 A node that lost its disk is a new member: see `membership` for incarnations, and `Recovered` for
 how a replica starts that no group has admitted yet.
 """
@@ -24,7 +26,16 @@ from penstock.raft.codec import (
     encode_heartbeat_responses,
     encode_heartbeats,
 )
-from penstock.raft.effects import Effects, HardState, Leadership, Mark, ReadState, Role, Write
+from penstock.raft.effects import (
+    Effects,
+    HardState,
+    Leadership,
+    Mark,
+    ReadState,
+    Rest,
+    Role,
+    Write,
+)
 from penstock.raft.entries import Entry, EntryKind, LogView, Payload, Snapshot
 from penstock.raft.membership import Incarnation, Member, Membership
 from penstock.raft.messages import (
@@ -73,6 +84,7 @@ __all__ = [
     "ReadState",
     "Recovered",
     "Replicate",
+    "Rest",
     "Role",
     "Snapshot",
     "TimeoutNow",

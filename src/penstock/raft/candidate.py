@@ -53,6 +53,16 @@ class ElectionRules(LeaderRules):
         elif self.leader is not None:
             self._follow(self.term, None)
 
+    def _hasten_election(self) -> None:
+        """The link to the leader broke: campaign soon, each replica after a delay of its own.
+
+        The leader is no longer protected from others who have lost it. Those who still hear it
+        refuse the trial, and with its next message this replica follows it again.
+        """
+        election_ticks = self._settings.election_ticks
+        self._elapsed = max(self._elapsed, election_ticks)
+        self._timeout = self._elapsed + 1 + self._randrange(max(1, election_ticks // 2))
+
     # Campaigns.
 
     def _hold_trial(self) -> None:

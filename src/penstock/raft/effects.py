@@ -76,6 +76,14 @@ class ReadState:
 
 
 @value
+class Rest:
+    """What the members of a resting group agree on: their leader's term and its last entry."""
+
+    term: Term
+    index: EntryIndex
+
+
+@value
 class Leadership:
     """Who leads, as far as this replica knows."""
 

@@ -40,12 +40,14 @@ class LeaderRules(FollowerRules):
     __slots__ = (
         "_heartbeat_elapsed",
         "_is_own_voter",
+        "_is_quiet",
         "_progress",
         "_progress_list",
         "_read_queue",
         "_reign_start",
         "_transferee",
         "_voters",
+        "_window_index",
     )
 
     _progress: dict[NodeId, Progress]
@@ -58,6 +60,10 @@ class LeaderRules(FollowerRules):
     """The index of the entry that opened the leader's term."""
     _transferee: NodeId | None
     """The member that shall take over; no proposals are accepted meanwhile."""
+    _window_index: int
+    """The last entry when the leader last counted its quorum."""
+    _is_quiet: bool
+    """Whether nothing was appended between the last two counts, and all members were heard."""
 
     def _prepare(self) -> None:
         super()._prepare()
@@ -68,6 +74,8 @@ class LeaderRules(FollowerRules):
         self._reign_start = 0
         self._transferee = None
         self._heartbeat_elapsed = 0
+        self._window_index = 0
+        self._is_quiet = False
         self._read_queue = ReadQueue()
 
     def _leave_role(self) -> None:
@@ -77,6 +85,8 @@ class LeaderRules(FollowerRules):
         self._progress_list = []
         self._voters = []
         self._transferee = None
+        self._window_index = 0
+        self._is_quiet = False
 
     def _lead(self) -> None:
         """Begin the reign: a majority has elected this replica."""
@@ -268,12 +278,20 @@ class LeaderRules(FollowerRules):
         if self._elapsed >= self._settings.election_ticks:
             self._elapsed = 0
             self._transferee = None
+            self._is_quiet = self._was_quiet()
             if not self._has_quorum():
                 self._follow(self.term, None)
                 return
             self._renew_offers()
         if self._heartbeat_elapsed >= self._settings.heartbeat_ticks:
             self._heartbeat()
+
+    def _was_quiet(self) -> bool:
+        """Whether nothing was appended since this was last asked, and all members were heard."""
+        last_index = self._log.last_index
+        is_unchanged = self._window_index == last_index
+        self._window_index = last_index
+        return is_unchanged and all(progress.is_active for progress in self._progress_list)
 
     def _has_quorum(self) -> bool:
         """Whether a majority was heard from since this was last asked (thesis 6.2)."""

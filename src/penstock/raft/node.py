@@ -10,7 +10,6 @@ from typing import Final
 
 from penstock.errors import Conflict, InvalidRequest, NotLeader, Unavailable
 from penstock.ids import EntryIndex, NodeId, Term
-from penstock.raft.candidate import ElectionRules
 from penstock.raft.effects import Effects, Mark, Role, Write
 from penstock.raft.entries import Entry, EntryKind, Payload
 from penstock.raft.membership import Member, Membership
@@ -28,6 +27,7 @@ from penstock.raft.messages import (
     VoteResponse,
 )
 from penstock.raft.progress import ProgressState
+from penstock.raft.resting import RestRules
 from penstock.raft.values import value
 
 # Looking a member up in its enum costs as much as a call, and this one is asked for at every step.
@@ -45,7 +45,7 @@ class FollowerStatus:
     state: ProgressState
 
 
-class RaftNode(ElectionRules):
+class RaftNode(RestRules):
     """One replica of one group.
 
     Feed it with `step`, `tick`, `propose` and the others, then take bundles from `ready` until it
@@ -58,7 +58,9 @@ class RaftNode(ElectionRules):
     # Events.
 
     def tick(self) -> None:
-        """Let one tick of time pass."""
+        """Let one tick of time pass; for a replica that rests it does not."""
+        if self.rest is not None:
+            return
         if self.role is _LEADER:
             self._tick_leader()
         else:
@@ -66,6 +68,10 @@ class RaftNode(ElectionRules):
 
     def step(self, message: Message) -> None:
         """Take in one message of a peer."""
+        if self.rest is not None:
+            if not self._stirs(message):
+                return
+            self.wake()
         if message.term != self.term and not self._admit(message):
             return
         if isinstance(message, AppendResponse):
@@ -166,10 +172,19 @@ class RaftNode(ElectionRules):
         self._applied = max(self._applied, index)
 
     def unreachable(self, node: NodeId) -> None:
-        """The link to a member broke: what is under way to it may be lost."""
+        """The link to a member broke: what is under way to it may be lost.
+
+        A process that ends breaks its links, so a follower does not wait for the rest of its
+        timeout to ask the others whether they have lost the leader, too.
+        """
         progress = self._progress.get(node)
-        if progress is not None and progress.state is ProgressState.REPLICATE:
-            progress.probe(progress.match + 1)
+        if progress is not None:
+            self.wake()
+            if progress.state is ProgressState.REPLICATE:
+                progress.probe(progress.match + 1)
+        elif self.role is Role.FOLLOWER and self.leader == node:
+            self.wake()
+            self._hasten_election()
 
     def hold(self, node: NodeId) -> None:
         """Send a learner no more entries, until `release`."""
@@ -192,6 +207,8 @@ class RaftNode(ElectionRules):
         before it is on a majority, so answer nobody before `Effects.commit_index` reaches it.
         """
         self._require_leader()
+        if self.rest is not None:
+            self.wake()
         log = self._log
         size_bytes = len(payload)
         if log.tail_bytes + size_bytes > self._settings.tail_bytes_max and log.tail_bytes:
@@ -218,6 +235,7 @@ class RaftNode(ElectionRules):
         for member in membership.voters:
             if member in current.learners and not self._has_been_admitted(member):
                 raise Conflict(f"learner {member.node} has not stored its own admission yet")
+        self.wake()
         index = self._append_own(EntryKind.MEMBERSHIP, membership.encode())
         self._count()
         return index
@@ -237,6 +255,7 @@ class RaftNode(ElectionRules):
     def announce_commit(self) -> None:
         """Let followers know at once what is committed; otherwise the next heartbeat tells."""
         if self.role is Role.LEADER:
+            self.wake()
             self._heartbeat()
 
     def campaign(self) -> None:
@@ -249,6 +268,7 @@ class RaftNode(ElectionRules):
         """Hand leadership to a voter once it has everything; given up after an election timeout."""
         if self.role is not _LEADER:
             raise NotLeader(f"node {self.leader} leads, not {self._node}")
+        self.wake()
         self._start_transfer(to)
 
     @property
@@ -263,6 +283,7 @@ class RaftNode(ElectionRules):
         """
         if len(self._read_queue) + len(self._forwarded_reads) >= self._settings.reads_max:
             raise Unavailable(f"{self._settings.reads_max} reads wait already")
+        self.wake()
         if self.role is _LEADER:
             self._ask_for_read(self._node, context)
         elif self.leader is not None:

@@ -1,7 +1,8 @@
 """What a replica is in every role: its term, its vote, its log, and what it has to say.
 
 The rules of each role stand in a module of their own and are stacked into one class: `Replica`
-(shared), `FollowerRules`, `LeaderRules`, `ElectionRules`, and on top `RaftNode`, the front door.
+(shared), `FollowerRules`, `LeaderRules`, `ElectionRules`, `RestRules`, and on top `RaftNode`, the
+front door.
 Small methods with one decision each (`_holds_back`, `_grants_vote`, `_may_commit_by_counting`, ...)
 are where the safety of the algorithm lies; tests override them one at a time to show that the loss
 is noticed.
@@ -16,7 +17,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from penstock.ids import EntryIndex, NodeId, Term
-from penstock.raft.effects import HardState, Leadership, ReadState, Role
+from penstock.raft.effects import HardState, Leadership, ReadState, Rest, Role
 from penstock.raft.entries import Entry, EntryKind, LogView
 from penstock.raft.membership import Member, Membership, MembershipHistory
 from penstock.raft.messages import InstallSnapshot, Message, Replicate
@@ -80,6 +81,7 @@ class Replica:
         "commit_index",
         "leader",
         "member",
+        "rest",
         "role",
         "term",
         "vote",
@@ -129,6 +131,8 @@ class Replica:
         self._leadership: Leadership | None = None
         self._elapsed = 0
         self._timeout = self._new_timeout()
+        self.rest: Rest | None = None
+        """What this replica rests on; None while it is awake. See `resting`."""
         self._prepare()
 
     def _prepare(self) -> None:
@@ -168,6 +172,7 @@ class Replica:
 
     def _leave_role(self) -> None:
         """Drop what belongs to the old role; each layer of rules adds its own."""
+        self.rest = None
 
     def _set_role(self, role: Role, leader: NodeId | None) -> None:
         self.role = role

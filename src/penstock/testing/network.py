@@ -7,6 +7,7 @@ wire, because the receiver writes into them; all other messages never change and
 
 from collections.abc import Callable
 from random import Random
+from typing import Any, NamedTuple
 
 from penstock.ids import NodeId
 from penstock.raft import Append, Message, decode, encode
@@ -14,6 +15,14 @@ from penstock.testing.machine import ANY_LIFE, SimMachine
 from penstock.testing.schedule import Schedule
 
 _SLOW = 20
+
+
+class _End(NamedTuple):
+    """Where a node takes in what is sent to it."""
+
+    machine: SimMachine
+    receive: Callable[[int, Message], None]
+    hear: Callable[[NodeId, bytes, bool], None]
 
 
 class SimNetwork:
@@ -33,13 +42,21 @@ class SimNetwork:
         self.repeated = 0
         self._schedule = schedule
         self._random = random.random
-        self._ends: dict[NodeId, tuple[SimMachine, Callable[[int, Message], None]]] = {}
+        self._ends: dict[NodeId, _End] = {}
 
     def join(
-        self, node: NodeId, machine: SimMachine, receive: Callable[[int, Message], None]
+        self,
+        node: NodeId,
+        machine: SimMachine,
+        receive: Callable[[int, Message], None],
+        hear: Callable[[NodeId, bytes, bool], None],
     ) -> None:
-        """Deliver messages for `node` to a machine."""
-        self._ends[node] = (machine, receive)
+        """Deliver messages for `node` to a machine, and beats with whether they are answers."""
+        self._ends[node] = _End(machine, receive, hear)
+
+    def others(self, node: NodeId) -> list[NodeId]:
+        """All nodes but one."""
+        return [other for other in self._ends if other != node]
 
     def isolate(self, node: int) -> None:
         """Cut a node off in both directions."""
@@ -50,37 +67,42 @@ class SimNetwork:
     def send(self, group: int, message: Message) -> None:
         """Take a message on its way, or not."""
         end = self._ends.get(message.to)
-        if end is None or (self.cuts and (message.sender, message.to) in self.cuts):
-            self.lost += 1
-            return
-        random = self._random
-        if self.loss and random() < self.loss:
+        if end is None or self._is_lost(message.sender, message.to):
             self.lost += 1
             return
         if self.passes is not None and not self.passes(message):
             self.lost += 1
             return
-        self._carry(end, group, message)
-        if self.repetition and random() < self.repetition:
-            self.repeated += 1
-            self._carry(end, group, message)
+        if type(message) is Append:
+            frame = b"".join(encode(message))
+            self._carry(end.machine, _deliver_bytes, end.receive, group, frame)
+        else:
+            self._carry(end.machine, end.receive, group, message)
 
-    def _carry(
-        self,
-        end: tuple[SimMachine, Callable[[int, Message], None]],
-        group: int,
-        message: Message,
-    ) -> None:
+    def send_beat(self, sender: NodeId, to: NodeId, body: bytes, *, is_answer: bool) -> None:
+        """Take what two nodes tell each other about resting groups on its way, or not."""
+        end = self._ends.get(to)
+        if end is None or self._is_lost(sender, to):
+            self.lost += 1
+            return
+        self._carry(end.machine, end.hear, sender, body, is_answer)
+
+    def _is_lost(self, sender: NodeId, to: NodeId) -> bool:
+        if self.cuts and (sender, to) in self.cuts:
+            return True
+        return bool(self.loss) and self._random() < self.loss
+
+    def _carry(self, machine: SimMachine, act: Callable[..., None], *args: Any) -> None:
+        self._carry_once(machine, act, *args)
+        if self.repetition and self._random() < self.repetition:
+            self.repeated += 1
+            self._carry_once(machine, act, *args)
+
+    def _carry_once(self, machine: SimMachine, act: Callable[..., None], *args: Any) -> None:
         delay_us = self.delay_us * (0.5 + self._random())
         if self.slowness and self._random() < self.slowness:
             delay_us *= 1 + _SLOW * self._random()
-        if type(message) is Append:
-            frame = b"".join(encode(message))
-            self._schedule.later_on(
-                end[0], ANY_LIFE, int(delay_us), _deliver_bytes, end[1], group, frame
-            )
-        else:
-            self._schedule.later_on(end[0], ANY_LIFE, int(delay_us), end[1], group, message)
+        self._schedule.later_on(machine, ANY_LIFE, int(delay_us), act, *args)
 
 
 def _deliver_bytes(receive: Callable[[int, Message], None], group: int, frame: bytes) -> None:

@@ -12,16 +12,20 @@ class Pair:
         self.schedule = Schedule()
         self.network = SimNetwork(self.schedule, Random(1))
         self.received: list[Message] = []
+        self.heard: list[tuple[NodeId, bytes, bool]] = []
         self.arrived_us = 0
         for name in (1, 2):
             machine = SimMachine(name)
             machine.start(SimLoop(self.schedule, machine, delay_us=lambda: 1))
-            self.network.join(NodeId(name), machine, self._receive)
+            self.network.join(NodeId(name), machine, self._receive, self._hear)
 
     def _receive(self, group: int, message: Message) -> None:
         assert group == 7
         self.received.append(message)
         self.arrived_us = self.schedule.now_us
+
+    def _hear(self, sender: NodeId, body: bytes, is_answer: bool) -> None:
+        self.heard.append((sender, body, is_answer))
 
     def send(self, message: Message, times: int = 1) -> None:
         for _ in range(times):
@@ -31,6 +35,18 @@ class Pair:
 
 def timeout_now(term: int = 1) -> TimeoutNow:
     return TimeoutNow(NodeId(1), NodeId(2), Term(term))
+
+
+def test_a_beat_arrives_unless_its_way_is_cut() -> None:
+    pair = Pair()
+    pair.network.send_beat(NodeId(1), NodeId(2), b"beat", is_answer=False)
+    pair.network.cuts = {(1, 2)}
+    pair.network.send_beat(NodeId(1), NodeId(2), b"lost", is_answer=False)
+    pair.network.send_beat(NodeId(2), NodeId(1), b"answer", is_answer=True)
+    pair.schedule.run(until_us=1_000_000, events_max=100)
+
+    assert sorted(pair.heard) == [(1, b"beat", False), (2, b"answer", True)]
+    assert pair.network.others(NodeId(1)) == [2]
 
 
 def test_a_message_arrives_after_its_time_on_the_way() -> None:
