@@ -10,11 +10,13 @@ from typing import Any
 from penstock.cluster.flush_pace import FlushPace
 from penstock.cluster.housekeeping import Housekeeper
 from penstock.cluster.partition import Partition
+from penstock.cluster.partition_queue import DeliveryHost, PartitionQueue
 from penstock.cluster.replicated_log import ReplicaIdentity, ReplicatedLog
 from penstock.cluster.rests import Rests
 from penstock.cluster.topic_machine import TopicMachine
 from penstock.cluster.upkeep import Upkeep
 from penstock.cluster.workplace import Workplace
+from penstock.delivery import GroupSettings
 from penstock.errors import Corruption, PenstockError
 from penstock.ids import NodeId, TopicPartition
 from penstock.log import LogSettings, Segment
@@ -188,7 +190,9 @@ class Node:
         self.led_term = -1
         self.durable_term = 0
         self._paths.clear()
-        self.partition = Partition(PLACE, log, machine)
+        host = DeliveryHost(lambda _topic, _group: GroupSettings())
+        queue = PartitionQueue(PLACE, log, machine, self.workplace, host=host)
+        self.partition = Partition(PLACE, log, machine, queue)
         self.log = log
         self.rests = Rests(self.member.node, {GROUP: log}, self, RAFT)
         self._lonely_ticks = 0
