@@ -101,7 +101,8 @@ class Caller:
             return None
         finally:
             connection.close()
-        if response.status >= 500:
+        if response.status >= 500 or response.status == 404:
+            # A node that has just started may not have heard of the topic yet.
             time.sleep(0.02)
             return None
         # A topic may exist because its creation got no answer.

@@ -7,6 +7,7 @@ another was faster.
 """
 
 import asyncio
+import logging
 from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
@@ -17,6 +18,8 @@ from penstock.broker.calls import Calls
 from penstock.cluster import Cluster, PartitionQueue, Waiter
 from penstock.errors import PenstockError, Unavailable
 from penstock.ids import TopicPartition
+
+logger = logging.getLogger(__name__)
 
 # Leaders change; who waits looks anew after this time at the latest.
 _SLICE_S = 1.0
@@ -141,16 +144,19 @@ class Arrivals:
             # The first who waits joins after this task was made.
             await asyncio.sleep(0)
             while watch.waiting:
-                has_arrived = False
-                with suppress(Unavailable):
+                try:
                     has_arrived = await self._calls.ask(
                         place, "queue.arrival", request, bool, wait_ms=_REMOTE_WAIT_MS
                     )
+                except Unavailable:
+                    # Leaders are changing; those who wait look anew by themselves.
+                    await asyncio.sleep(_PAUSE_MAX_S)
+                    continue
                 if has_arrived and watch.wake_one():
                     await asyncio.sleep(watch.pause_s)
                     watch.pause_s = min(watch.pause_s * 2, _PAUSE_MAX_S)
-                else:
-                    await asyncio.sleep(_PAUSE_MIN_S)
+        except PenstockError as error:
+            logger.debug("watch ended", extra={"topic": topic, "reason": str(error)})
         finally:
             del self._watches[node, topic, group]
             while watch.wake_one():

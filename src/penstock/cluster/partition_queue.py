@@ -100,11 +100,8 @@ class DeliveryHost:
     those of the leader before, who may have copied them already."""
 
 
-class Handed(NamedTuple):
-    """One message of a delivery, and the how manieth time it goes out."""
-
-    record: Record
-    attempt: int
+Handed = tuple[Record, int]
+"""One message of a delivery, and how often it has gone out now."""
 
 
 class Delivery(NamedTuple):
@@ -254,19 +251,24 @@ class PartitionQueue:
             room = dispatcher.room(consumer, settings) if dispatcher else 0
             if dispatcher is None or room == 0:
                 return None
-            picks = dispatcher.pick(
-                min(count_max, room),
-                end=self.log.high_watermark,
-                now_ms=self._now_ms(),
-                key_of=self._key_of,
-            )
+            picks = self._pick(desk, dispatcher, min(count_max, room))
             if not picks:
                 return None
             delivery = self._lease(desk, dispatcher, picks, settings, lease_ms, consumer)
-            if delivery is not None:
+            if delivery is not None or desk.order is OrderMode.STRICT:
+                # In strict order the next one goes out when this one is settled.
                 return delivery
             passed += len(picks)
         return None
+
+    def _pick(self, desk: _Desk, dispatcher: Dispatcher, count_max: int) -> list[Pick]:
+        end, now_ms = self.log.high_watermark, self._now_ms()
+        try:
+            return dispatcher.pick(count_max, end=end, now_ms=now_ms, key_of=self._key_of)
+        except PenstockError:
+            # A key could not be read; what was picked before it is lost to this dispatcher.
+            desk.dispatcher = None
+            raise
 
     def _key_of(self, offset: int) -> int | None:
         record = self.records.get(offset)
@@ -291,18 +293,25 @@ class PartitionQueue:
             raise
         self._count += 1
         until_ms = now_ms + (settings.lease_ms if lease_ms is None else lease_ms)
+        offsets = sorted([record.offset for record, _ in handed])
         event = Leased(
             desk.group,
             self._term << _COUNT_BITS | self._count,
-            to_runs(sorted(each.record.offset for each in handed)),
+            to_runs(offsets),
             until_ms,
             now_ms,
             consumer,
-            _keys_of(picks, handed) if desk.order is OrderMode.KEY else [],
+            _keys_of(picks, offsets) if desk.order is OrderMode.KEY else [],
             to_runs(sorted(expired)),
         )
+        try:
+            proposed = self.log.propose_state_soon(encode_delivery(event))
+        except PenstockError:
+            dispatcher.put_back([*offsets, *expired])
+            raise
         dispatcher.reserve(event)
-        self._propose_lease(desk, event)
+        desk.undecided += 1
+        proposed.add_done_callback(partial(self._lease_decided, desk))
         self._arm(until_ms)
         if desk.waiters:
             self._wake(desk)
@@ -336,13 +345,8 @@ class PartitionQueue:
                 done = len(handed) + len(expired)
                 dispatcher.put_back(each.offset for each in picks[done:])
                 break
-            handed.append(Handed(record, pick.attempts + 1))
+            handed.append((record, pick.attempts + 1))
         return handed, expired
-
-    def _propose_lease(self, desk: _Desk, event: Leased) -> None:
-        desk.undecided += 1
-        proposed = self.log.propose_state_soon(encode_delivery(event))
-        proposed.add_done_callback(partial(self._lease_decided, desk))
 
     def _lease_decided(self, desk: _Desk, proposed: "asyncio.Future[Change]") -> None:
         desk.undecided -= 1
@@ -655,9 +659,9 @@ def is_expired(record: Record, ttl_ms: int, now_ms: int) -> bool:
     return False
 
 
-def _keys_of(picks: Iterable[Pick], handed: Iterable[Handed]) -> list[int | None]:
+def _keys_of(picks: Iterable[Pick], offsets: Iterable[int]) -> list[int | None]:
     keys = {pick.offset: pick.key for pick in picks}
-    return [keys[offset] for offset in sorted(each.record.offset for each in handed)]
+    return [keys[offset] for offset in offsets]
 
 
 def _tell(dispatcher: Dispatcher, event: DeliveryEvent, change: Change) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from penstock.cluster.replicated_log import ReplicatedLog
-from penstock.errors import Corruption
+from penstock.errors import Corruption, StorageFailed
 from penstock.record import BatchHeader, Record, checksum_matches, decode_records, read_header
 
 # Read ahead in one go where messages are taken in order.
@@ -73,8 +73,11 @@ class RecentRecords:
         if offset < (first_offset := self._log.log.first_offset):
             end = min(first_offset, offset + _GONE_MAX)
             return _Stretch(offset, end, [None] * (end - offset))
-        found = self._log.log.read(offset, end_offset=end_offset, bytes_max=bytes_max)
-        batches = _split(memoryview(found.read())) if found else []
+        try:
+            found = self._log.log.read(offset, end_offset=end_offset, bytes_max=bytes_max)
+            batches = _split(memoryview(found.read())) if found else []
+        except OSError as error:
+            raise StorageFailed(f"{self._log.name} cannot be read: {error}") from error
         if not batches or batches[0][0].base_offset >= offset + _GONE_MAX:
             # Compaction has removed what was here.
             end = min(end_offset, offset + _GONE_MAX)
