@@ -1,0 +1,110 @@
+"""What happens to messages before they are in the log, as entries of the partition's log.
+
+A scheduled message is known by a number: the index of the entry that brought it, and its place
+there. The number is its name for good, also when its bytes are moved to a later entry.
+"""
+
+import sys
+from array import array
+from collections.abc import Iterable
+
+import msgspec
+
+from penstock.errors import InvalidRequest, MessageNotFound
+
+# An entry brings fewer messages than this.
+_PLACE_BITS = 20
+STAGED_MAX = 1 << _PLACE_BITS
+
+
+class Staged(msgspec.Struct, frozen=True, tag="stage", omit_defaults=True):
+    """Messages wait for their time.
+
+    `dues` are their times in the order of `records`, which are encoded one by one, so that one
+    can be read without the others. `header` is that of the producer's batch, where it counts its
+    batches; `keys` are the digests of idempotency keys by place.
+    """
+
+    dues: bytes
+    records: list[msgspec.Raw]
+    at_ms: int
+    keys: dict[int, bytes] = {}
+    header: bytes = b""
+
+
+class Restaged(msgspec.Struct, frozen=True, tag="restage"):
+    """The bytes of waiting messages stand here from now on, so that old segments can go."""
+
+    numbers: bytes
+    records: list[msgspec.Raw]
+
+
+class StageCancelled(msgspec.Struct, frozen=True, tag="unstage"):
+    """Waiting messages are not wanted any more."""
+
+    numbers: bytes
+    at_ms: int
+
+
+class StageMoved(msgspec.Struct, frozen=True, tag="stage_move"):
+    """Waiting messages have another time."""
+
+    numbers: bytes
+    due_ms: int
+    at_ms: int
+
+
+class KeysMarked(msgspec.Struct, frozen=True, tag="keys"):
+    """The time at which idempotency keys were seen; those from before `keep_from_ms` may go."""
+
+    at_ms: int
+    keep_from_ms: int
+
+
+StageEvent = Staged | Restaged | StageCancelled | StageMoved | KeysMarked
+
+
+def stage_number(index: int, place: int) -> int:
+    """Return the number of the message at `place` of entry `index`."""
+    return index << _PLACE_BITS | place
+
+
+def index_and_place(number: int) -> tuple[int, int]:
+    """Return the entry and the place that a number stands for."""
+    return number >> _PLACE_BITS, number & (STAGED_MAX - 1)
+
+
+def stage_id(partition: int, number: int) -> str:
+    """Return the id of a scheduled message, which it keeps after its release."""
+    index, place = index_and_place(number)
+    return f"{partition}-s{index}-{place}"
+
+
+def parse_stage_id(text: str) -> tuple[int, int]:
+    """Return partition and number of a scheduled message; raise when the text is no such id."""
+    partition, _, rest = text.partition("-s")
+    index, _, place = rest.partition("-")
+    if not all(
+        part.isascii() and part.isdigit() and len(part) < 16 for part in (partition, index, place)
+    ):
+        raise InvalidRequest(f"{text[:80]!r} is not the id of a scheduled message")
+    if int(place) >= STAGED_MAX:
+        raise MessageNotFound(f"there is no scheduled message {text!r}")
+    return int(partition), stage_number(int(index), int(place))
+
+
+def pack_numbers(numbers: Iterable[int]) -> bytes:
+    """Return numbers as little endian 64 bit integers."""
+    packed = array("q", numbers)
+    if sys.byteorder == "big":
+        packed.byteswap()
+    return packed.tobytes()
+
+
+def unpack_numbers(packed: bytes) -> "array[int]":
+    """Return what `pack_numbers` was given."""
+    numbers = array("q")
+    numbers.frombytes(packed)
+    if sys.byteorder == "big":
+        numbers.byteswap()
+    return numbers
