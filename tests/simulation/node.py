@@ -192,7 +192,7 @@ class Node:
         self._paths.clear()
         host = DeliveryHost(lambda _topic, _group: GroupSettings())
         queue = PartitionQueue(PLACE, log, machine, self.workplace, host=host)
-        self.partition = Partition(PLACE, log, machine, queue)
+        self.partition = Partition(PLACE, log, machine, queue, self.workplace)
         self.log = log
         self.rests = Rests(self.member.node, {GROUP: log}, self, RAFT)
         self._lonely_ticks = 0

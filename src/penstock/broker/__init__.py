@@ -23,6 +23,7 @@ from penstock.broker.queue_values import (
     ResetPlan,
 )
 from penstock.broker.queues import Queues
+from penstock.broker.schedule import Schedule, Scheduled
 from penstock.broker.statistics import Statistics
 from penstock.broker.topics import NewTopic, SettingValue
 from penstock.cluster import Partition, PartitionStatus, SettingType, Topic
@@ -62,6 +63,8 @@ __all__ = [
     "Redrive",
     "Reject",
     "ResetPlan",
+    "Schedule",
+    "Scheduled",
     "SettingType",
     "SettingValue",
     "Statistics",

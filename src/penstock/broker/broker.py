@@ -18,6 +18,7 @@ from penstock.broker.messages import Messages
 from penstock.broker.operations import Operations
 from penstock.broker.publish import Publisher
 from penstock.broker.queues import Queues
+from penstock.broker.schedule import Schedule
 from penstock.broker.statistics import NodeCollector, Statistics
 from penstock.broker.topics import Topics
 from penstock.cluster import (
@@ -66,6 +67,7 @@ class Broker:
         )
         self._burial = Burial(self.cluster, self.calls, self.topics, workplace.clock)
         self.dead_letters = DeadLetters(self.cluster, self.calls, self.messages)
+        self.schedule = Schedule(self.cluster, self.calls, workplace.clock)
         self.operations = Operations(self.cluster, options.node_id)
         self.housekeeper = Housekeeper(self.cluster, self.space, options, workplace)
         self.registry = CollectorRegistry()
@@ -79,6 +81,7 @@ class Broker:
 
     async def start(self, host: str) -> None:
         """Open what is on disk, and found or find the cluster."""
+        self.cluster.replicas.on_released = self.statistics.count_released
         self.cluster.on_shard_leadership = self.groups.leadership_changed
         self.metadata.watch(lambda: self.groups.topics_changed(list(self.metadata.topics.values())))
         await self.cluster.start(host)

@@ -16,7 +16,8 @@ from penstock.broker.calls import Calls
 from penstock.broker.publish import Publisher, check_time
 from penstock.broker.topics import Topics
 from penstock.clock import Clock
-from penstock.cluster import Cluster, Topic, TopicSettings
+from penstock.cluster import Cluster, Placement, Topic, TopicSettings
+from penstock.delivery import stage_id
 from penstock.errors import (
     BatchTooLarge,
     InvalidBatch,
@@ -87,10 +88,11 @@ class _Publish(msgspec.Struct, frozen=True):
 
 
 class _Placed(msgspec.Struct, frozen=True):
-    """The first offset of a batch, or None when nobody waits for it."""
+    """The first offset of a batch, or None when nobody waits for it; or where each message went."""
 
     offset: int | None
     append_time_ms: int
+    messages: list[Placement] | None = None
 
 
 class _Read(msgspec.Struct, frozen=True):
@@ -187,13 +189,15 @@ class Messages:
                 results[item.number] = error
             return
         for delta, item in enumerate(items):
-            offset = None if placed.offset is None else placed.offset + delta
-            results[item.number] = Published(
-                id="" if offset is None else message_id(place.partition, offset),
-                partition=place.partition,
-                offset=offset,
-                timestamp=item.timestamp if placed.append_time_ms < 0 else placed.append_time_ms,
-            )
+            if placed.messages is not None:
+                where = placed.messages[delta]
+            else:
+                offset = None if placed.offset is None else placed.offset + delta
+                is_ours = placed.append_time_ms < 0
+                where = Placement(
+                    offset, None, item.timestamp if is_ours else placed.append_time_ms
+                )
+            results[item.number] = _published(place.partition, where)
 
     async def _publish_here(self, request: _Publish) -> _Placed:
         place = TopicPartition(request.topic, request.partition)
@@ -203,6 +207,11 @@ class Messages:
         if request.acks == "none":
             publication.offset.add_done_callback(asyncio.Future.exception)
             return _Placed(None, publication.append_time_ms)
+        if publication.placed is not None:
+            # Answered by `placed`, which has the same failure.
+            publication.offset.add_done_callback(asyncio.Future.exception)
+            placed = await publication.placed
+            return _Placed(placed.offset, publication.append_time_ms, placed.messages)
         return _Placed(await publication.offset, publication.append_time_ms)
 
     async def read(
@@ -250,6 +259,21 @@ class Messages:
         partition = self._cluster.partition(TopicPartition(request.topic, request.partition))
         partition.check_serving()
         return partition.start_offset, partition.high_watermark
+
+
+def _published(partition: int, where: Placement) -> Published:
+    if where.offset is not None:
+        text = message_id(partition, where.offset)
+    else:
+        text = "" if where.stage_number is None else stage_id(partition, where.stage_number)
+    return Published(
+        id=text,
+        partition=partition,
+        offset=where.offset,
+        timestamp=where.timestamp,
+        is_duplicate=where.is_duplicate,
+        deliver_at_ms=where.due_ms,
+    )
 
 
 def message_id(partition: int, offset: int) -> str:

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from penstock.broker.statistics import Statistics
 from penstock.clock import Clock
-from penstock.cluster import Cluster, DiskSpace, Partition, TopicSettings
+from penstock.cluster import Cluster, DiskSpace, Partition, Placed, TopicSettings
 from penstock.errors import (
     BatchTooLarge,
     InvalidBatch,
@@ -36,6 +36,8 @@ class Publication(NamedTuple):
     offset: asyncio.Future[Offset]
     append_time_ms: int
     start_offset: Offset
+    placed: asyncio.Future[Placed] | None = None
+    """Where each message went, for batches that are not appended as they came."""
 
 
 class Publisher:
@@ -63,17 +65,21 @@ class Publisher:
             self._space.check()
             if waits_for_commit:
                 _check_in_sync(partition, settings)
+            placed = partition.intake.publish(batch, window_ms=settings.idempotency_window_ms)
         except Unavailable as error:
             partition.refuse(batch.header, error)
             raise
-        offset = partition.publish(batch, waits_for_commit=waits_for_commit)
+        if placed is None:
+            offset = partition.publish(batch, waits_for_commit=waits_for_commit)
+        else:
+            offset = _offset_of(placed)
         counts = self._statistics
         counts.batches_in += 1
         counts.records_in += batch.header.records
         counts.bytes_in += len(batch.data)
         partition.traffic.bytes_in += len(batch.data)
         append_time_ms = batch.header.max_timestamp if settings.uses_append_time else -1
-        return Publication(offset, append_time_ms, partition.start_offset)
+        return Publication(offset, append_time_ms, partition.start_offset, placed)
 
     def _checked(
         self, place: TopicPartition, records: memoryview, settings: TopicSettings
@@ -94,6 +100,8 @@ class Publisher:
             raise UnsupportedCompression(f"compression code {header.codec} is unknown")
         if header.is_control:
             raise InvalidBatch("control batches are written by the broker alone")
+        if header.is_release:
+            raise InvalidBatch(f"producer id {header.producer_id} is the broker's own")
         if settings.log.compacts:
             _check_keys(place, batch)
         return self._timed(batch, settings)
@@ -106,6 +114,24 @@ class Publisher:
         check_time(batch.header.max_timestamp, settings, now_ms)
         check_time(batch.header.base_timestamp, settings, now_ms)
         return batch
+
+
+def _offset_of(placed: asyncio.Future[Placed]) -> asyncio.Future[Offset]:
+    """Return the offset that the batch is answered with, once it is known."""
+    offset: asyncio.Future[Offset] = asyncio.get_running_loop().create_future()
+
+    def settle(done: asyncio.Future[Placed]) -> None:
+        if offset.done():
+            return
+        if done.cancelled():
+            offset.cancel()
+        elif (error := done.exception()) is not None:
+            offset.set_exception(error)
+        else:
+            offset.set_result(done.result().offset)
+
+    placed.add_done_callback(settle)
+    return offset
 
 
 def check_time(timestamp: int, settings: TopicSettings, now_ms: int) -> None:

@@ -20,6 +20,7 @@ class Statistics:
     batches_in: int = 0
     records_in: int = 0
     bytes_in: int = 0
+    released: int = 0
     fetches: int = 0
     bytes_out: int = 0
     connections: int = 0
@@ -28,6 +29,10 @@ class Statistics:
     # By door and operation, and by door and error.
     requests: dict[tuple[str, str], int] = field(default_factory=dict)
     errors: dict[tuple[str, str], int] = field(default_factory=dict)
+
+    def count_released(self, messages: int) -> None:
+        """Count scheduled messages that have come into the log."""
+        self.released += messages
 
     def count_request(self, door: str, operation: str) -> None:
         """Count one request of a door."""
@@ -61,6 +66,7 @@ class NodeCollector(Collector):
             ("batches_in", "Record batches accepted", counts.batches_in),
             ("records_in", "Records accepted", counts.records_in),
             ("bytes_in", "Bytes of record batches accepted", counts.bytes_in),
+            ("scheduled_released", "Scheduled messages that have come", counts.released),
             ("fetches", "Fetches answered", counts.fetches),
             ("bytes_out", "Bytes of record batches sent to readers", counts.bytes_out),
             ("connections_refused", "Connections above the limit", counts.connections_refused),
@@ -109,12 +115,19 @@ class NodeCollector(Collector):
         size = GaugeMetricFamily(
             "penstock_partition_size_bytes", "Bytes of a partition on disk", labels=labels
         )
+        scheduled = GaugeMetricFamily(
+            "penstock_partition_scheduled",
+            "Messages that wait for their time, in partitions that this node leads",
+            labels=labels,
+        )
         for partition in self._cluster.partitions:
             place = (partition.place.topic, str(partition.place.partition))
             start.add_metric(place, partition.start_offset)
             end.add_metric(place, partition.high_watermark)
             size.add_metric(place, partition.log.log.size_bytes)
-        yield from (start, end, size)
+            if partition.log.is_serving:
+                scheduled.add_metric(place, partition.stage.count)
+        yield from (start, end, size, scheduled)
 
     def _deliveries(self) -> Iterator[Metric]:
         counts = self._cluster.replicas.delivery.counts

@@ -32,6 +32,7 @@ from penstock.cluster.metadata import (
 )
 from penstock.cluster.overview import Survey
 from penstock.cluster.partition import Partition
+from penstock.cluster.partition_intake import Placed, Placement
 from penstock.cluster.partition_queue import (
     Delivery,
     DeliveryCounts,
@@ -40,6 +41,7 @@ from penstock.cluster.partition_queue import (
     Return,
     Waiter,
 )
+from penstock.cluster.partition_stage import ScheduledRecord
 from penstock.cluster.placement import choose_replicas, plan_moves
 from penstock.cluster.replicated_log import ReplicatedLog
 from penstock.cluster.status import PartitionStatus, ReplicaStatus
@@ -81,12 +83,15 @@ __all__ = [
     "Partition",
     "PartitionQueue",
     "PartitionStatus",
+    "Placed",
+    "Placement",
     "RemoveNode",
     "ReplicaStatus",
     "Replicas",
     "ReplicatedLog",
     "RequestKind",
     "Return",
+    "ScheduledRecord",
     "SettingDefinition",
     "SettingType",
     "StartMoved",

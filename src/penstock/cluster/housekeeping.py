@@ -157,9 +157,14 @@ class Housekeeper:
         if len(log.log.segments) < 2 or log.is_held:
             return
         await undisturbed(log.save_snapshot())
-        expired = log.log.expired(now_ms=now_ms, deletable_index=log.snapshot_index)
-        unwanted = log.log.below(log.machine.start_offset, deletable_index=log.snapshot_index)
-        removable = max(expired, unwanted, key=len)
+        removable = _removable(log, now_ms, log.snapshot_index)
+        needed_index = log.needed_index()
+        if removable and needed_index is not None and needed_index < removable[-1].next_index:
+            # Followers wait for what the leader does here.
+            await undisturbed(log.free_below(removable[-1].next_index))
+            needed_index = log.needed_index()
+        if needed_index is not None:
+            removable = _removable(log, now_ms, min(log.snapshot_index, needed_index))
         if removable:
             await self._remove(log, removable)
         if log.log.settings.compacts:
@@ -227,6 +232,13 @@ class Housekeeper:
                     _report(log, segment, damage)
                 if not await self._cluster.mend(log, segment, damage) and not damage.is_log:
                     log.fail(Corruption(f"{damage.path} is damaged: {damage.reason}"))
+
+
+def _removable(log: ReplicatedLog, now_ms: int, deletable_index: int) -> list[Segment]:
+    """Return the oldest segments that retention or a deletion gives up."""
+    expired = log.log.expired(now_ms=now_ms, deletable_index=deletable_index)
+    unwanted = log.log.below(log.machine.start_offset, deletable_index=deletable_index)
+    return max(expired, unwanted, key=len)
 
 
 def _damages_of(segment: Segment, pace: Callable[[int], None]) -> list[Damage]:

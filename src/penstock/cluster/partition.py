@@ -1,13 +1,17 @@
 """A partition of a topic: what may be published into it and what can be read from it."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
+from pyroaring import BitMap64
+
 from penstock.cluster.machine import Machine
+from penstock.cluster.partition_intake import Intake
 from penstock.cluster.partition_queue import DeliveryHost, PartitionQueue
+from penstock.cluster.partition_stage import PartitionStage
 from penstock.cluster.producers import ProducerState, after_batch, check_sequence, next_sequence
 from penstock.cluster.replicated_log import ReplicaIdentity, ReplicatedLog, Transport
 from penstock.cluster.topic_machine import TopicMachine, encode_start_moved
@@ -64,10 +68,13 @@ class Partition:
         log: ReplicatedLog,
         machine: TopicMachine,
         queue: PartitionQueue,
+        workplace: Workplace,
     ) -> None:
         self.place = place
         self.log = log
         self.queue = queue
+        self.intake = Intake(log, machine, workplace, self._propose_in_sequence)
+        self.stage = PartitionStage(place, log, machine, workplace)
         self._machine = machine
         self._in_flight: dict[int, _InFlight] = {}
         self._refused: dict[int, _Refusal] = {}
@@ -103,12 +110,18 @@ class Partition:
             transport=transport,
             raft_settings=raft_settings,
         )
-        return cls(place, log, machine, PartitionQueue(place, log, machine, workplace, host=host))
+        queue = PartitionQueue(place, log, machine, workplace, host=host)
+        return cls(place, log, machine, queue, workplace)
 
     @property
     def start_offset(self) -> Offset:
         """The first offset that can be read."""
         return Offset(max(self.log.log.first_offset, self._machine.start_offset))
+
+    @property
+    def priorities(self) -> Mapping[int, BitMap64]:
+        """Offsets of records that have another priority than the normal one."""
+        return self._machine.arrivals.priorities
 
     @property
     def high_watermark(self) -> Offset:
@@ -134,6 +147,12 @@ class Partition:
         header = batch.header
         if not header.has_producer:
             return self.log.propose_records(batch, waits_for_commit=waits_for_commit)
+        return self._propose_in_sequence(header, lambda: self.log.propose_records(batch))
+
+    def _propose_in_sequence(
+        self, header: BatchHeader, propose: Callable[[], asyncio.Future[Offset]]
+    ) -> asyncio.Future[Offset]:
+        """Propose what an idempotent producer sent, unless it came before."""
         # Before the sequence: to be told that a batch is out of order makes a producer repeat those
         # before it under another epoch, and one of them may be committed under the next leader.
         try:
@@ -148,7 +167,7 @@ class Partition:
         elif self._is_repeated(known, header):
             return self._first_answer(header, in_flight)
         try:
-            answer = self.log.propose_records(batch)
+            answer = propose()
         except PenstockError as error:
             self.refuse(header, error)
             raise

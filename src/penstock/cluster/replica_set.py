@@ -82,6 +82,7 @@ class ReplicaSet:
         self.delivery = DeliveryHost(self.group_settings)
         self.failures: dict[TopicPartition, PenstockError] = {}
         self._failed_groups: dict[TopicPartition, int] = {}
+        self.on_released: Callable[[int], None] = lambda _: None
         self.on_opened: Callable[[ReplicatedLog, int | None], None] = lambda *_: None
         self.on_replaced: Callable[[], None] = lambda: None
         self.is_led: Callable[[int], bool] = lambda _: False
@@ -428,6 +429,7 @@ class ReplicaSet:
             self._failed_groups[place] = replicas.group
             return
         self._partitions[place] = found
+        found.stage.on_released = self.on_released
         log = found.log
         self.by_group[log.identity.group] = log
         self.on_opened(log, None)

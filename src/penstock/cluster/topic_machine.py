@@ -1,15 +1,23 @@
 """The state of a topic's partition: its producers, its queue groups, and where its log begins."""
 
 from collections.abc import Callable
+from weakref import WeakValueDictionary
 
 import msgspec
 from pyroaring import BitMap64
 
 from penstock.cluster.producers import ProducerState, after_batch
-from penstock.delivery import Change, DeliveryEvent, DeliveryState
+from penstock.delivery import (
+    Arrivals,
+    Change,
+    DeliveryEvent,
+    DeliveryState,
+    Staged,
+    StageEvent,
+)
 from penstock.ids import EntryIndex, Offset
 from penstock.log import StateEntry
-from penstock.record import BatchHeader, Buffer
+from penstock.record import BatchHeader, Buffer, batch_may_have_attributes, read_header
 
 
 class StartMoved(msgspec.Struct, frozen=True, tag="start"):
@@ -23,9 +31,10 @@ class _Snapshot(msgspec.Struct, frozen=True):
     producers: dict[int, ProducerState]
     newest_timestamp: int = 0
     delivery: bytes = b""
+    arrivals: bytes = b""
 
 
-Event = StartMoved | DeliveryEvent
+Event = StartMoved | DeliveryEvent | StageEvent
 
 _encode = msgspec.msgpack.Encoder().encode
 decode_event = msgspec.msgpack.Decoder(Event).decode
@@ -41,10 +50,16 @@ class TopicMachine:
         self._start_offset = Offset(0)
         self.producers: dict[int, ProducerState] = {}
         self.delivery = DeliveryState()
-        # Messages of other priorities than the normal one.
-        self.priorities: dict[int, BitMap64] = {}
         self.on_delivery: Callable[[DeliveryEvent, Change], None] = lambda *_: None
         self.on_trimmed: Callable[[], None] = lambda: None
+        self.arrivals = Arrivals()
+        # Batches that are on their way and known to have no attributes, by identity.
+        self._plain: WeakValueDictionary[int, memoryview] = WeakValueDictionary()
+
+    @property
+    def priorities(self) -> dict[int, BitMap64]:
+        """Offsets of records that have another priority than the normal one."""
+        return self.arrivals.priorities
 
     @property
     def start_offset(self) -> Offset:
@@ -52,12 +67,22 @@ class TopicMachine:
         return self._start_offset
 
     def apply_records(self, header: BatchHeader, offset: Offset, batch: Buffer) -> None:
-        """Remember the producer's sequence.
+        """Remember the producer's sequence and what the records say about their delivery."""
+        self._note_producer(header, offset)
+        is_plain = self._plain.pop(id(batch), None) is not None
+        if not is_plain and batch_may_have_attributes(header, batch):
+            self.arrivals.apply_records(header, batch)
+
+    def expect_plain(self, batch: memoryview) -> None:
+        """A batch that is about to be proposed has no attributes: it need not be searched again."""
+        self._plain[id(batch)] = batch
+
+    def _note_producer(self, header: BatchHeader, offset: Offset) -> None:
+        """Remember the sequence.
 
         The log has no clock but the newest timestamp in it. A producer is seen at that time, not at
         its own: one that publishes old records again is not silent.
         """
-        del batch
         self._newest_timestamp = max(self._newest_timestamp, header.max_timestamp)
         if header.has_producer:
             known = self.producers.get(header.producer_id)
@@ -66,11 +91,15 @@ class TopicMachine:
                 seen.epoch, seen.batches, self._newest_timestamp
             )
 
-    def apply_state(self, entry: StateEntry) -> Offset | Change:
-        """Move the start of the log, or keep the books of a queue group."""
+    def apply_state(self, entry: StateEntry) -> Offset | Change | int | list[bool]:
+        """Move the start of the log, or keep the books of queue groups and scheduled messages."""
         event: Event = decode_event(entry.payload)
         if isinstance(event, StartMoved):
             return self._move_start(event)
+        if isinstance(event, Staged):
+            return self._stage(event, entry)
+        if isinstance(event, StageEvent):
+            return self.arrivals.apply(event, entry.index)
         change = self.delivery.apply(event)
         self.on_delivery(event, change)
         return change
@@ -79,8 +108,16 @@ class TopicMachine:
         """The start never moves back. Queue groups are done with what lies before it."""
         self._start_offset = Offset(max(self._start_offset, event.offset))
         self.delivery.trim(self._start_offset)
+        self.arrivals.trim(self._start_offset)
         self.on_trimmed()
         return self._start_offset
+
+    def _stage(self, event: Staged, entry: StateEntry) -> int:
+        """Take messages into the stage; the answer is the index that names them."""
+        if event.header:
+            self._note_producer(read_header(event.header), Offset(entry.next_offset))
+        self.arrivals.apply(event, entry.index)
+        return entry.index
 
     def snapshot(self) -> bytes:
         """Return the state; producers that have been silent for long are left out."""
@@ -96,6 +133,7 @@ class TopicMachine:
                 self.producers,
                 self._newest_timestamp,
                 self.delivery.snapshot(),
+                self.arrivals.snapshot(),
             )
         )
 
@@ -108,6 +146,8 @@ class TopicMachine:
         self._newest_timestamp = snapshot.newest_timestamp
         if snapshot.delivery:
             self.delivery.restore(snapshot.delivery)
+        if snapshot.arrivals:
+            self.arrivals.restore(snapshot.arrivals)
 
 
 def encode_start_moved(offset: Offset) -> bytes:
@@ -117,4 +157,9 @@ def encode_start_moved(offset: Offset) -> bytes:
 
 def encode_delivery(event: DeliveryEvent) -> bytes:
     """Return the state entry of an event of a queue group."""
+    return _encode(event)
+
+
+def encode_stage_event(event: StageEvent) -> bytes:
+    """Return the state entry of an event of scheduled messages or of keys."""
     return _encode(event)

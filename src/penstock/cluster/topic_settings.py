@@ -190,6 +190,13 @@ _DEFINITIONS = (
         _one_of("sync", "os"),
         "acknowledge after fdatasync, or from the page cache",
     ),
+    SettingDefinition(
+        "idempotency.window.ms",
+        SettingType.LONG,
+        _fixed("300000"),
+        _number(0, 24 * 3600 * 1000),
+        "how long an idempotency key is remembered; 0 takes no notice of keys",
+    ),
 )
 
 # What queue groups follow unless they have settings of their own.
@@ -343,6 +350,7 @@ class TopicSettings:
     timestamp_before_max_ms: int
     timestamp_after_max_ms: int
     in_sync_min: int
+    idempotency_window_ms: int
 
 
 def resolve_settings(given: Mapping[str, str], options: NodeOptions) -> TopicSettings:
@@ -371,6 +379,7 @@ def resolve_settings(given: Mapping[str, str], options: NodeOptions) -> TopicSet
         timestamp_before_max_ms=int(text("message.timestamp.before.max.ms")),
         timestamp_after_max_ms=int(text("message.timestamp.after.max.ms")),
         in_sync_min=int(text("min.insync.replicas")),
+        idempotency_window_ms=int(text("idempotency.window.ms")),
     )
 
 

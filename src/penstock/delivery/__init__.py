@@ -7,6 +7,7 @@ same on every replica; the `Dispatcher` is the leader's own and is built from th
 proposing events, timers and the copies among the dead letters are left to `cluster`.
 """
 
+from penstock.delivery.arrivals import Arrivals
 from penstock.delivery.delivery_state import DeliveryState
 from penstock.delivery.dispatch import BlockedKey, Dispatcher, Pick
 from penstock.delivery.events import (
@@ -29,7 +30,6 @@ from penstock.delivery.ledger import EXPIRY_REASON, Change, Dying, Ledger
 from penstock.delivery.receipts import Receipt, parse_receipt
 from penstock.delivery.runs import Run, count_of, offsets_of, to_runs
 from penstock.delivery.settings import GroupSettings, OrderMode
-from penstock.delivery.trace import Trace, TraceKind, TraceStep
 from penstock.delivery.stage import Stage, Waiting
 from penstock.delivery.stage_events import (
     STAGED_MAX,
@@ -46,12 +46,14 @@ from penstock.delivery.stage_events import (
     stage_number,
     unpack_numbers,
 )
+from penstock.delivery.trace import Trace, TraceKind, TraceStep
 from penstock.delivery.window import FirstResult, Window, key_digest
 
 __all__ = [
     "EXPIRY_REASON",
     "STAGED_MAX",
     "Acked",
+    "Arrivals",
     "BlockedKey",
     "Change",
     "DeadLettered",
@@ -79,14 +81,14 @@ __all__ = [
     "Restaged",
     "Returned",
     "Run",
-    "Trace",
-    "TraceKind",
-    "TraceStep",
     "Stage",
     "StageCancelled",
     "StageEvent",
     "StageMoved",
     "Staged",
+    "Trace",
+    "TraceKind",
+    "TraceStep",
     "Waiting",
     "Window",
     "count_of",

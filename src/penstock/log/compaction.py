@@ -92,7 +92,9 @@ class Compaction:
         self, segment: Segment, batch: bytes, latest: dict[bytes, int]
     ) -> bytes | bytearray:
         header = read_header(batch)
-        if header.is_control or header.is_transactional:
+        if header.is_control or header.is_transactional or header.is_release:
+            # A replica that is behind learns from a release who has left the stage: a record that
+            # is missing there would be released again.
             return batch
         records = _decoded(batch)
         kept = [record for record in records if self._is_kept(segment, record, latest)]

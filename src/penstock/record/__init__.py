@@ -25,6 +25,7 @@ from penstock.record.attributes import (
 )
 from penstock.record.batch import (
     HEADER_BYTES,
+    STAGE_PRODUCER_ID,
     BatchHeader,
     Buffer,
     RecordBatch,
@@ -57,6 +58,7 @@ __all__ = [
     "PRIORITY",
     "PRIORITY_MAX",
     "PRIORITY_NORMAL",
+    "STAGE_PRODUCER_ID",
     "TIME_MS_MAX",
     "Attributes",
     "BatchHeader",

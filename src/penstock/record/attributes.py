@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 import msgspec
 
 from penstock.errors import InvalidRequest
-from penstock.record.batch import HEADER_BYTES, Buffer, read_header
+from penstock.record.batch import HEADER_BYTES, BatchHeader, Buffer
 from penstock.record.compression import Codec, decompress
 
 PREFIX = "penstock-"
@@ -47,12 +47,15 @@ NO_ATTRIBUTES = Attributes()
 _search = re.compile(PREFIX.encode()).search
 
 
-def batch_may_have_attributes(batch: Buffer) -> bool:
+def batch_may_have_attributes(header: BatchHeader, batch: Buffer) -> bool:
     """False when no record of the batch can have an attribute: one search, nothing is decoded."""
-    codec = read_header(batch).codec
-    if codec == Codec.NONE:
+    if header.codec == Codec.NONE:
         return _search(batch) is not None
-    return _search(decompress(codec, memoryview(batch)[HEADER_BYTES:])) is not None
+    try:
+        return _search(decompress(header.codec, memoryview(batch)[HEADER_BYTES:])) is not None
+    except InvalidRequest:
+        # Bytes that are no records say nothing.
+        return False
 
 
 def attributes_of(headers: Headers) -> Attributes:

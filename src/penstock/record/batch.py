@@ -37,6 +37,9 @@ CRC_POSITION = 17
 CHECKED_FROM = 21
 MAX_TIMESTAMP_POSITION = 35
 
+# The producer of batches that leave the stage of scheduled messages; -1 stands for none.
+STAGE_PRODUCER_ID = -2
+
 CODEC_MASK = 0x07
 APPEND_TIME_FLAG = 0x08
 TRANSACTIONAL_FLAG = 0x10
@@ -109,6 +112,11 @@ class BatchHeader:
     def has_producer(self) -> bool:
         """True when an idempotent producer numbered this batch."""
         return self.producer_id >= 0
+
+    @property
+    def is_release(self) -> bool:
+        """True when the records leave the stage with this batch."""
+        return self.producer_id == STAGE_PRODUCER_ID
 
     @property
     def last_sequence(self) -> int:

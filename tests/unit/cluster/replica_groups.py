@@ -113,7 +113,7 @@ class ReplicaGroup:
         host = DeliveryHost(lambda _topic, _group: GroupSettings())
         workplace = self.machines[node].workplace()
         queue = PartitionQueue(PLACE, log, machine, workplace, host=host)
-        return Partition(PLACE, log, machine, queue)
+        return Partition(PLACE, log, machine, queue, workplace)
 
     def isolate(self, node: int) -> None:
         """Cut all ways from and to a node."""

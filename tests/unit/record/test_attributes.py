@@ -2,6 +2,7 @@ import pytest
 
 from penstock.errors import InvalidRequest
 from penstock.record import (
+    HEADER_BYTES,
     NO_ATTRIBUTES,
     Attributes,
     Codec,
@@ -9,6 +10,7 @@ from penstock.record import (
     attributes_of,
     batch_may_have_attributes,
     encode_batch,
+    read_header,
 )
 
 
@@ -75,5 +77,13 @@ def test_a_batch_with_attributes_is_found_under_every_codec(codec: Codec) -> Non
     plain = Record(0, 0, None, b"x" * 500)
     urgent = Record(1, 0, None, b"x" * 500, (("penstock-priority", b"9"),))
 
-    assert batch_may_have_attributes(encode_batch([plain, urgent], codec=codec))
-    assert not batch_may_have_attributes(encode_batch([plain], codec=codec))
+    for records in ([plain, urgent], [plain]):
+        batch = encode_batch(records, codec=codec)
+        assert batch_may_have_attributes(read_header(batch), batch) == (urgent in records)
+
+
+def test_compressed_bytes_that_are_no_records_say_nothing() -> None:
+    batch = encode_batch([Record(0, 0, None, b"penstock-")], codec=Codec.ZSTD)
+    batch[HEADER_BYTES:] = bytes(len(batch) - HEADER_BYTES)
+
+    assert not batch_may_have_attributes(read_header(batch), batch)

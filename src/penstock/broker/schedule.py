@@ -1,0 +1,204 @@
+"""Messages that wait for their time: seen, cancelled, moved and released, on any node.
+
+Each verb is carried out by the leader of the message's partition. Outcomes are given per message,
+in the order of the ids: None where it is done, an error where it is not.
+"""
+
+import asyncio
+from collections.abc import Sequence
+
+import msgspec
+
+from penstock.broker.calls import Calls
+from penstock.clock import Clock
+from penstock.cluster import Cluster, ScheduledRecord
+from penstock.delivery import parse_stage_id, stage_id
+from penstock.errors import InvalidRequest, MessageNotFound, PenstockError
+from penstock.ids import TopicPartition
+from penstock.record import TIME_MS_MAX
+
+COUNT_MAX = 1_000
+# Larger than any number of a message.
+_NUMBER_END = 2**63
+
+
+class Scheduled(msgspec.Struct, frozen=True, kw_only=True):
+    """A message that waits; `published_ms` is the time that its publisher gave it."""
+
+    id: str
+    partition: int
+    due_ms: int
+    published_ms: int
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes | None], ...]
+
+    @property
+    def cursor(self) -> str:
+        """Where a list that ends with this message is to be continued."""
+        return f"{self.due_ms}~{self.id}"
+
+
+# The verb `list` hides the type of that name inside its class.
+Page = list[Scheduled]
+Outcomes = list[PenstockError | None]
+_Flags = list[bool]
+_Items = list[tuple[int, int]]
+
+
+class _List(msgspec.Struct, frozen=True):
+    topic: str
+    partition: int
+    after: tuple[int, int]
+    count_max: int
+
+
+class _Change(msgspec.Struct, frozen=True):
+    """Messages to be cancelled; or moved, when there is a time."""
+
+    topic: str
+    partition: int
+    numbers: list[int]
+    due_ms: int | None
+
+
+class _Count(msgspec.Struct, frozen=True):
+    topic: str
+    partition: int
+
+
+class Schedule:
+    """The verbs that concern scheduled messages."""
+
+    def __init__(self, cluster: Cluster, calls: Calls, clock: Clock) -> None:
+        self._cluster = cluster
+        self._calls = calls
+        self._clock = clock
+        calls.serve("schedule.list", _List, self._list_here)
+        calls.serve("schedule.change", _Change, self._change_here)
+        calls.serve("schedule.count", _Count, self._count_here)
+
+    async def list(self, topic: str, *, count_max: int = 100, after: str = "") -> Page:
+        """Return messages of a topic in the order of their time, after a `cursor`."""
+        if not 1 <= count_max <= COUNT_MAX:
+            raise InvalidRequest(f"{count_max} messages were asked for, not 1 to {COUNT_MAX}")
+        due_ms, partition, number = _read_cursor(after) if after else (-1, -1, -1)
+        asked = []
+        for place in self._places(topic):
+            if place.partition == partition:
+                last = number
+            else:
+                last = _NUMBER_END - 1 if place.partition < partition else -1
+            request = _List(topic, place.partition, (due_ms, last), count_max)
+            asked.append(self._calls.ask(place, "schedule.list", request, Page))
+        found = [each for part in await asyncio.gather(*asked) for each in part]
+        return sorted(found, key=_by_time)[:count_max]
+
+    async def _list_here(self, request: _List) -> Page:
+        partition = self._cluster.partition(TopicPartition(request.topic, request.partition))
+        page = await partition.stage.page(after=request.after, count_max=request.count_max)
+        return [_scheduled(request.partition, each) for each in page]
+
+    async def cancel(self, topic: str, ids: Sequence[str]) -> Outcomes:
+        """Take messages out of the stage for good."""
+        return await self._change(topic, ids, None)
+
+    async def move(self, topic: str, ids: Sequence[str], deliver_at_ms: int) -> Outcomes:
+        """Give messages another time; one that has passed releases them."""
+        if not 0 <= deliver_at_ms <= TIME_MS_MAX:
+            raise InvalidRequest(f"deliver-at is {deliver_at_ms}, not 0 to {TIME_MS_MAX}")
+        return await self._change(topic, ids, deliver_at_ms)
+
+    async def release(self, topic: str, ids: Sequence[str]) -> Outcomes:
+        """Let messages be delivered at once."""
+        return await self._change(topic, ids, self._clock.now_ms())
+
+    async def _change(self, topic: str, ids: Sequence[str], due_ms: int | None) -> Outcomes:
+        places = {place.partition: place for place in self._places(topic)}
+        outcomes: Outcomes = [
+            MessageNotFound(f"message {text[:80]!r} of {topic} does not wait for its time")
+            for text in ids
+        ]
+        wanted: dict[int, _Items] = {}
+        for item, text in enumerate(ids):
+            try:
+                partition, number = parse_stage_id(text)
+            except PenstockError as error:
+                outcomes[item] = error
+            else:
+                wanted.setdefault(partition, []).append((item, number))
+        await asyncio.gather(
+            *(
+                self._change_in(places[partition], items, due_ms, outcomes)
+                for partition, items in wanted.items()
+                if partition in places
+            )
+        )
+        return outcomes
+
+    async def _change_in(
+        self,
+        place: TopicPartition,
+        items: _Items,
+        due_ms: int | None,
+        outcomes: Outcomes,
+    ) -> None:
+        """Change messages of one partition; those that are found lose their error."""
+        request = _Change(place.topic, place.partition, [each for _, each in items], due_ms)
+        try:
+            found = await self._calls.ask(place, "schedule.change", request, _Flags)
+        except PenstockError as error:
+            for item, _ in items:
+                outcomes[item] = error
+            return
+        for (item, _), was_waiting in zip(items, found, strict=True):
+            if was_waiting:
+                outcomes[item] = None
+
+    async def _change_here(self, request: _Change) -> _Flags:
+        partition = self._cluster.partition(TopicPartition(request.topic, request.partition))
+        if request.due_ms is None:
+            return await partition.stage.cancel(request.numbers)
+        return await partition.stage.move(request.numbers, due_ms=request.due_ms)
+
+    async def count(self, topic: str) -> int:
+        """Return how many messages of a topic wait."""
+        counts = await asyncio.gather(
+            *(
+                self._calls.ask(place, "schedule.count", _Count(topic, place.partition), int)
+                for place in self._places(topic)
+            )
+        )
+        return sum(counts)
+
+    async def _count_here(self, request: _Count) -> int:
+        partition = self._cluster.partition(TopicPartition(request.topic, request.partition))
+        partition.check_serving()
+        return partition.stage.count
+
+    def _places(self, topic: str) -> Sequence[TopicPartition]:
+        partitions = self._cluster.metadata.topic(topic).partitions
+        return [TopicPartition(topic, number) for number in range(partitions)]
+
+
+def _read_cursor(text: str) -> tuple[int, int, int]:
+    due, _, rest = text.partition("~")
+    if not (due.isascii() and due.isdigit() and len(due) < 16):
+        raise InvalidRequest(f"{text[:80]!r} is not where a list of scheduled messages ended")
+    return int(due), *parse_stage_id(rest)
+
+
+def _by_time(scheduled: Scheduled) -> tuple[int, int, int]:
+    return scheduled.due_ms, *parse_stage_id(scheduled.id)
+
+
+def _scheduled(partition: int, found: ScheduledRecord) -> Scheduled:
+    return Scheduled(
+        id=stage_id(partition, found.waiting.number),
+        partition=partition,
+        due_ms=found.waiting.due_ms,
+        published_ms=found.record.timestamp,
+        key=found.record.key,
+        value=found.record.value,
+        headers=found.record.headers,
+    )

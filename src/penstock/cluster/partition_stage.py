@@ -1,0 +1,279 @@
+"""What the leader of a partition does for messages that wait for their time.
+
+When messages are due, their records are read from the entries that hold them, put into one batch
+under the stage's own producer id, and appended. Applying that batch takes them out of the stage, on
+every replica: one entry, so a message is either waiting or in the log, and never both or neither.
+
+Crash cases:
+
+- Before the batch is committed: it is committed under the next leader, or it never was. A leader
+  serves when it has applied all that can be committed, and then knows who still waits.
+- The proposal fails while this node leads (a full disk): the log takes proposals again when the
+  fate of the batch is known. Only then is the stage looked at again.
+- A cancellation or a move is proposed: until it is decided the message is not released, because the
+  batch could be committed after it.
+- A message that is being released cannot be cancelled or moved any more: its batch may be on its
+  way.
+- Entries that hold bytes of waiting messages are not deleted: housekeeping asks `first_index`, and
+  moves the bytes to new entries where old segments are to go. Both copies are the same, so it does
+  not matter which one a reader finds.
+
+Never early: a message is released when this node's clock has reached its time, whatever a timer
+says.
+"""
+
+import asyncio
+import itertools
+import logging
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from penstock.cluster.replicated_log import ReplicatedLog
+from penstock.cluster.topic_machine import TopicMachine, decode_event, encode_stage_event
+from penstock.cluster.workplace import Workplace
+from penstock.delivery import (
+    Restaged,
+    StageCancelled,
+    Staged,
+    StageEvent,
+    StageMoved,
+    Waiting,
+    index_and_place,
+    pack_numbers,
+    stage_id,
+)
+from penstock.errors import Corruption
+from penstock.ids import TopicPartition
+from penstock.record import (
+    ID,
+    STAGE_PRODUCER_ID,
+    Record,
+    RecordBatch,
+    encode_batch,
+    read_header,
+)
+
+logger = logging.getLogger(__name__)
+
+# One release is one batch.
+_RELEASE_MESSAGES_MAX = 2_000
+_RELEASE_BYTES_MAX = 1024 * 1024
+# The wall clock may be set meanwhile.
+_SLEEP_S_MAX = 1.0
+_RETRY_S = 0.05
+_RESTAGE_MESSAGES_MAX = 2_000
+
+_decode_record = msgspec.msgpack.Decoder(Record).decode
+
+
+class ScheduledRecord(NamedTuple):
+    """A message that waits, with its content as it was published."""
+
+    waiting: Waiting
+    record: Record
+
+
+class PartitionStage:
+    """The scheduled messages of one partition, as far as its leader drives them."""
+
+    def __init__(
+        self,
+        place: TopicPartition,
+        log: ReplicatedLog,
+        machine: TopicMachine,
+        workplace: Workplace,
+    ) -> None:
+        self._place = place
+        self._log = log
+        self._stage = machine.arrivals.stage
+        self._workplace = workplace
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_due_ms = 0
+        self._release: asyncio.Task[bool] | None = None
+        # Messages of cancellations and moves that are not decided, and of the release under way.
+        self._held: set[int] = set()
+        self._leaving: set[int] = set()
+        self.on_released: Callable[[int], None] = lambda _: None
+        log.watch(self._look)
+        log.needed_index = lambda: self._stage.first_index
+        log.free_below = self.restage_below
+
+    @property
+    def count(self) -> int:
+        """How many messages wait."""
+        return len(self._stage)
+
+    @property
+    def first_index(self) -> int | None:
+        """The oldest entry that holds bytes of a message that waits."""
+        return self._stage.first_index
+
+    # Releasing.
+
+    def _look(self) -> None:
+        """Set the timer for the next message; called after every commit."""
+        due_ms = self._stage.next_due_ms
+        if due_ms is None or self._release is not None or not self._log.is_serving:
+            return
+        if self._timer is not None and self._timer_due_ms <= due_ms:
+            return
+        self._set_timer(due_ms)
+
+    def _set_timer(self, due_ms: int) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        delay_s = max(0, due_ms - self._workplace.clock.now_ms()) / 1000
+        self._timer_due_ms = due_ms
+        self._timer = self._workplace.loop.call_later(min(delay_s, _SLEEP_S_MAX), self._wake)
+
+    def _wake(self) -> None:
+        self._timer = None
+        due_ms = self._stage.next_due_ms
+        if due_ms is None or self._release is not None or not self._log.is_serving:
+            return
+        if due_ms > self._workplace.clock.now_ms():
+            self._set_timer(due_ms)
+            return
+        self._release = self._workplace.loop.create_task(self._release_due())
+        self._release.add_done_callback(self._release_ended)
+
+    def _release_ended(self, task: "asyncio.Task[bool]") -> None:
+        self._release = None
+        self._leaving.clear()
+        if task.cancelled():
+            return
+        failure = task.exception()
+        if failure is None and task.result():
+            self._look()
+            return
+        if failure is not None:
+            logger.warning("release failed", extra={"log": self._log.name, "reason": str(failure)})
+        if self._timer is None:
+            # Messages that are held, or a disk that is full, are looked at again in a moment.
+            self._timer_due_ms = 0
+            self._timer = self._workplace.loop.call_later(_RETRY_S, self._wake)
+
+    async def _release_due(self) -> bool:
+        """Release what is due, one batch after the other; False when nothing could be released."""
+        has_released = False
+        while self._log.is_serving:
+            found = self._stage.due(
+                self._workplace.clock.now_ms(),
+                count_max=_RELEASE_MESSAGES_MAX,
+                except_for=self._held,
+            )
+            if not found:
+                break
+            self._leaving = {waiting.number for waiting in found}
+            scheduled = _first_bytes(await self._read(found))
+            self._leaving = {each.waiting.number for each in scheduled}
+            await self._log.propose_records(self._batch_of(scheduled))
+            self.on_released(len(scheduled))
+            has_released = True
+        return has_released
+
+    def _batch_of(self, scheduled: Sequence[ScheduledRecord]) -> RecordBatch:
+        now_ms = self._workplace.clock.now_ms()
+        partition = self._place.partition
+        records = [
+            Record(
+                offset,
+                now_ms,
+                each.record.key,
+                each.record.value,
+                (*each.record.headers, (ID, stage_id(partition, each.waiting.number).encode())),
+            )
+            for offset, each in enumerate(scheduled)
+        ]
+        data = encode_batch(records, producer_id=STAGE_PRODUCER_ID)
+        return RecordBatch(read_header(data), memoryview(data))
+
+    async def _read(self, found: Sequence[Waiting]) -> list[ScheduledRecord]:
+        return await self._workplace.in_thread(lambda: self._read_records(found))
+
+    def _read_records(self, found: Sequence[Waiting]) -> list[ScheduledRecord]:
+        """Read the records of messages; each entry is read once. Runs in a thread."""
+        by_index: dict[int, list[msgspec.Raw]] = {}
+        scheduled = []
+        for waiting in found:
+            index, place = index_and_place(waiting.where)
+            entry = by_index.get(index)
+            if entry is None:
+                entry = by_index[index] = self._records_at(index)
+            scheduled.append(ScheduledRecord(waiting, _decode_record(entry[place])))
+        return scheduled
+
+    def _records_at(self, index: int) -> list[msgspec.Raw]:
+        event = decode_event(self._log.log.payload_at(index)[1])
+        if not isinstance(event, Staged | Restaged):
+            raise Corruption(f"entry {index} of {self._log.name} holds no scheduled messages")
+        return event.records
+
+    # What users may do with them.
+
+    async def page(self, *, after: tuple[int, int], count_max: int) -> list[ScheduledRecord]:
+        """Return messages in the order of their time, after one with that time and number."""
+        self._log.check_serving()
+        found = list(itertools.islice(self._stage.in_order(after), count_max))
+        return await self._read(found)
+
+    async def cancel(self, numbers: Sequence[int]) -> list[bool]:
+        """Forget messages; say of each whether it was still waiting."""
+        at_ms = self._workplace.clock.now_ms()
+        return await self._change(
+            numbers, lambda packed: StageCancelled(numbers=packed, at_ms=at_ms)
+        )
+
+    async def move(self, numbers: Sequence[int], *, due_ms: int) -> list[bool]:
+        """Give messages another time; say of each whether it was still waiting."""
+        at_ms = self._workplace.clock.now_ms()
+        return await self._change(
+            numbers, lambda packed: StageMoved(numbers=packed, due_ms=due_ms, at_ms=at_ms)
+        )
+
+    async def _change(
+        self, numbers: Sequence[int], event_of: Callable[[bytes], StageEvent]
+    ) -> list[bool]:
+        self._log.check_serving()
+        free = [number for number in numbers if number not in self._leaving | self._held]
+        if not free:
+            return [False] * len(numbers)
+        self._held.update(free)
+        try:
+            found = await self._log.propose_state(encode_stage_event(event_of(pack_numbers(free))))
+        finally:
+            self._held.difference_update(free)
+            self._look()
+        changed = {number for number, was_waiting in zip(free, found, strict=True) if was_waiting}
+        return [number in changed for number in numbers]
+
+    # Keeping old segments from staying for good.
+
+    async def restage_below(self, index: int) -> None:
+        """Move the bytes of messages out of entries before `index`, on the leader."""
+        while self._log.is_serving:
+            found = self._stage.below(index, count_max=_RESTAGE_MESSAGES_MAX)
+            if not found:
+                return
+            scheduled = _first_bytes(await self._read(found))
+            event = Restaged(
+                numbers=pack_numbers(each.waiting.number for each in scheduled),
+                records=[msgspec.Raw(msgspec.msgpack.encode(each.record)) for each in scheduled],
+            )
+            await self._log.propose_state(encode_stage_event(event))
+
+
+def _first_bytes(scheduled: Sequence[ScheduledRecord]) -> list[ScheduledRecord]:
+    """Return the first messages, at least one, that fit one batch."""
+    taken: list[ScheduledRecord] = []
+    size_bytes = 0
+    for each in scheduled:
+        record = each.record
+        size_bytes += len(record.key or b"") + len(record.value or b"") + 100
+        size_bytes += sum(len(name) + len(value or b"") for name, value in record.headers)
+        if taken and size_bytes > _RELEASE_BYTES_MAX:
+            break
+        taken.append(each)
+    return taken

@@ -1,0 +1,133 @@
+"""Scheduled messages through the verbs of a node."""
+
+import asyncio
+
+import pytest
+
+from penstock.broker import Broker, NewMessage, Published
+from penstock.errors import InvalidRequest, MessageNotFound, TopicNotFound
+from penstock.ids import TopicPartition
+from tests.unit.broker.brokers import started
+from tests.unit.cluster.workplaces import SimMachine, run
+
+
+async def schedule(broker: Broker, *messages: tuple[bytes, int]) -> list[str]:
+    results = await broker.messages.publish(
+        "orders",
+        [
+            NewMessage(value=value, partition=number % 2, deliver_at_ms=due_ms)
+            for number, (value, due_ms) in enumerate(messages)
+        ],
+    )
+    return [result.id for result in results if isinstance(result, Published)]
+
+
+async def delivered(broker: Broker) -> set[bytes | None]:
+    await asyncio.sleep(3)
+    found = set()
+    for number in range(2):
+        place = TopicPartition("orders", number)
+        page = await broker.messages.read(place, offset=0, count_max=100, bytes_max=1 << 20)
+        found |= {record.value for record in page}
+    return found
+
+
+def test_a_scheduled_message_has_an_id_and_a_time_and_no_offset() -> None:
+    async def scene() -> None:
+        machine = SimMachine()
+        broker = await started(machine)
+        due_ms = machine.clock.now_ms() + 1000
+
+        (found,) = await broker.messages.publish(
+            "orders", [NewMessage(value=b"a", partition=1, deliver_at_ms=due_ms)]
+        )
+
+        assert isinstance(found, Published)
+        assert (found.offset, found.deliver_at_ms, found.partition) == (None, due_ms, 1)
+        (listed,) = await broker.schedule.list("orders")
+        assert (listed.id, listed.due_ms, listed.value) == (found.id, due_ms, b"a")
+        assert await broker.schedule.count("orders") == 1
+        assert await delivered(broker) == set()
+        machine.clock.advance(1000)
+        assert await delivered(broker) == {b"a"}
+        assert broker.statistics.released == 1
+
+    run(scene())
+
+
+def test_a_list_goes_by_time_over_all_partitions_page_by_page() -> None:
+    async def scene() -> None:
+        machine = SimMachine()
+        broker = await started(machine)
+        base_ms = machine.clock.now_ms() + 10_000
+        times = [base_ms + (n * 7 % 5) for n in range(11)]
+        await schedule(broker, *((b"%d" % n, due_ms) for n, due_ms in enumerate(times)))
+
+        found, after = [], ""
+        while page := await broker.schedule.list("orders", count_max=3, after=after):
+            found += page
+            after = page[-1].cursor
+
+        assert [each.due_ms for each in found] == sorted(times)
+        assert {each.value for each in found} == {b"%d" % n for n in range(11)}
+
+    run(scene())
+
+
+def test_messages_are_cancelled_moved_and_released_by_id() -> None:
+    async def scene() -> None:
+        machine = SimMachine()
+        broker = await started(machine)
+        now_ms = machine.clock.now_ms()
+        ids = await schedule(broker, *((value, now_ms + 1000) for value in (b"a", b"b", b"c")))
+
+        cancelled = await broker.schedule.cancel("orders", [ids[0], ids[0], "5-s1-1", "rubbish"])
+        assert cancelled[0] is None
+        assert [type(each) for each in cancelled[2:]] == [MessageNotFound, InvalidRequest]
+        assert await broker.schedule.release("orders", [ids[1]]) == [None]
+        assert await broker.schedule.move("orders", [ids[2]], now_ms + 9000) == [None]
+
+        assert await delivered(broker) == {b"b"}
+        machine.clock.advance(2000)
+        assert await delivered(broker) == {b"b"}
+        assert isinstance((await broker.schedule.release("orders", [ids[1]]))[0], MessageNotFound)
+        machine.clock.advance(7000)
+        assert await delivered(broker) == {b"b", b"c"}
+
+    run(scene())
+
+
+def test_what_cannot_be_asked_for_is_refused() -> None:
+    async def scene() -> None:
+        broker = await started()
+
+        with pytest.raises(TopicNotFound):
+            await broker.schedule.list("nothing")
+        with pytest.raises(InvalidRequest):
+            await broker.schedule.list("orders", count_max=1001)
+        with pytest.raises(InvalidRequest):
+            await broker.schedule.list("orders", after="yesterday")
+        with pytest.raises(InvalidRequest):
+            await broker.schedule.move("orders", ["0-s1-1"], -1)
+
+    run(scene())
+
+
+def test_an_idempotency_key_gives_the_first_result_also_for_scheduled_messages() -> None:
+    async def scene() -> None:
+        machine = SimMachine()
+        broker = await started(machine)
+        due_ms = machine.clock.now_ms() + 1000
+        message = NewMessage(value=b"a", idempotency_key="k", deliver_at_ms=due_ms)
+
+        (first,) = await broker.messages.publish("orders", [message])
+        machine.clock.advance(1000)
+        assert await delivered(broker) == {b"a"}
+        (again,) = await broker.messages.publish("orders", [message])
+
+        assert isinstance(first, Published)
+        assert isinstance(again, Published)
+        assert again.is_duplicate
+        assert (again.id, again.deliver_at_ms) == (first.id, due_ms)
+
+    run(scene())
