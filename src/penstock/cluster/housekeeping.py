@@ -158,13 +158,11 @@ class Housekeeper:
             return
         await undisturbed(log.save_snapshot())
         removable = _removable(log, now_ms, log.snapshot_index)
-        needed_index = log.needed_index()
-        if removable and needed_index is not None and needed_index < removable[-1].next_index:
+        if removable and log.entry_reader is not None:
             # Followers wait for what the leader does here.
-            await undisturbed(log.free_below(removable[-1].next_index))
-            needed_index = log.needed_index()
-        if needed_index is not None:
-            removable = _removable(log, now_ms, min(log.snapshot_index, needed_index))
+            await undisturbed(log.entry_reader.restage_below(removable[-1].next_index))
+            if (needed := log.entry_reader.first_index) is not None:
+                removable = _removable(log, now_ms, min(log.snapshot_index, needed))
         if removable:
             await self._remove(log, removable)
         if log.log.settings.compacts:

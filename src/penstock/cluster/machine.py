@@ -31,3 +31,14 @@ class Machine(Protocol):
 
     def restore(self, payload: bytes, index: EntryIndex) -> None:
         """Replace the state by that of a snapshot."""
+
+
+class EntryReader(Protocol):
+    """Reads entries again after they were applied, so they cannot be deleted at will."""
+
+    @property
+    def first_index(self) -> int | None:
+        """The oldest entry that is still read."""
+
+    async def restage_below(self, index: int) -> None:
+        """Do without the entries before `index`, where this node can bring that about."""

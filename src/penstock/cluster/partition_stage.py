@@ -97,8 +97,7 @@ class PartitionStage:
         self._leaving: set[int] = set()
         self.on_released: Callable[[int], None] = lambda _: None
         log.watch(self._look)
-        log.needed_index = lambda: self._stage.first_index
-        log.free_below = self.restage_below
+        log.entry_reader = self
 
     @property
     def count(self) -> int:

@@ -15,7 +15,7 @@ and leaves the group to the others.
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -24,7 +24,7 @@ import msgspec
 
 from penstock.cluster.learner_pace import LearnerPace
 from penstock.cluster.log_view import StoredLog
-from penstock.cluster.machine import Machine
+from penstock.cluster.machine import EntryReader, Machine
 from penstock.cluster.pace import Pace
 from penstock.cluster.proposal import Proposal
 from penstock.cluster.replica_storage import RAFT_KINDS, ReplicaStorage
@@ -113,10 +113,6 @@ class ReplicaIdentity:
     member: Member
 
 
-async def _nothing_to_free(index: int) -> None:
-    del index
-
-
 class ReplicatedLog:
     """A replica: its log, the machine that committed entries drive, and those who wait."""
 
@@ -138,10 +134,7 @@ class ReplicatedLog:
         self.log = PartitionLog(workplace.disk, directory, log_settings)
         self.failure: PenstockError | None = None
         self.on_leadership: Callable[[], None] = lambda: None
-        # The oldest entry that is needed although the machine has applied it, and how to do
-        # without those before an index; whoever needs entries says so.
-        self.needed_index: Callable[[], int | None] = lambda: None
-        self.free_below: Callable[[int], Awaitable[None]] = _nothing_to_free
+        self.entry_reader: EntryReader | None = None
         self.on_snapshot_wanted: Callable[[InstallSnapshot], None] = self.snapshot_failed
         self._learner_pace: LearnerPace | None = None
         # Until then the files of the last snapshot are being copied by a follower.

@@ -11,6 +11,7 @@ from crc32c import crc32c
 from penstock.cluster import Cluster, DiskSpace, Housekeeper, choose_replicas
 from penstock.config import NodeOptions
 from penstock.errors import Corruption, DiskFull, StorageFailed
+from penstock.record import Record, encode_batch, split_batches
 from penstock.testing import MachineStopped
 from tests.unit.cluster.workplaces import (
     DATA,
@@ -126,6 +127,32 @@ def test_idempotent_producers_are_remembered_after_their_segments_are_gone() -> 
         again = (await House.opened(house.machine)).cluster.partition(PLACE)
         assert await again.publish(numbered_batch(7, VALUE)) == 8
         assert await again.publish(numbered_batch(8, VALUE)) == 13
+
+    run(scene())
+
+
+def test_messages_that_wait_leave_their_segments_before_these_go() -> None:
+    async def scene() -> None:
+        house = await House.opened(SimMachine())
+        await house.topic(retention_bytes="0")
+        partition = house.cluster.partition(PLACE)
+        due_ms = house.machine.clock.now_ms() + 60_000
+        headers = (("penstock-deliver-at", str(due_ms).encode()),)
+        data = encode_batch([Record(n, 0, None, b"later %d" % n, headers) for n in range(3)])
+        placed = partition.intake.publish(split_batches(data)[0], window_ms=0)
+        assert placed is not None
+        await placed
+        await house.publish(9)
+
+        await house.keeper.tidy()
+
+        assert house.span()[0] > 0
+        assert partition.stage.count == 3
+        house.machine.disk.kill()
+        again = (await House.opened(house.machine)).cluster.partition(PLACE)
+        house.machine.clock.advance(60_000)
+        await asyncio.sleep(5)
+        assert values(again)[-3:] == [b"later 0", b"later 1", b"later 2"]
 
     run(scene())
 
