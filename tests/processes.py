@@ -112,6 +112,11 @@ class NodeProcess:
             time.sleep(0.02)
         raise RuntimeError(f"the node did not start:\n{self.log_path.read_text()[-4000:]}")
 
+    @property
+    def has_served(self) -> bool:
+        """True when the node has said so since its last start; before, a signal just ends it."""
+        return any(line["message"] == "node is serving" for line in self.log_lines(self._begin))
+
     def log_lines(self, begin: int = 0) -> list[dict[str, object]]:
         """Return the node's structured log lines from byte `begin` on."""
         lines = self.log_path.read_bytes()[begin:].decode(errors="replace").splitlines()

@@ -163,7 +163,8 @@ class Faults:
         if node is None:
             return None
         self._hit("restart", node)
-        if self._cluster[node].stop() != 0:
+        is_bound = self._cluster[node].has_served
+        if self._cluster[node].stop() != 0 and is_bound:
             self._history.violate(f"node {node} did not stop well")
         return lambda: self._start(node)
 
