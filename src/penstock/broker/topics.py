@@ -76,7 +76,7 @@ class Topics:
         check_new_topic(new.name, len(placement), settings, self._cluster.metadata.topics)
         if dry_run:
             return None
-        return await self._cluster.create_topic(new.name, placement, settings)
+        return await self._cluster.topics.create(new.name, placement, settings)
 
     def _placement(self, new: NewTopic) -> list[tuple[tuple[int, int], ...]]:
         metadata = self._cluster.metadata
@@ -100,7 +100,7 @@ class Topics:
 
     async def delete(self, name: str) -> None:
         """Delete a topic with all its records."""
-        await self._cluster.delete_topic(self._cluster.metadata.topic(name))
+        await self._cluster.topics.delete(self._cluster.metadata.topic(name))
 
     async def grow(self, name: str, partitions: int, *, dry_run: bool = False) -> None:
         """Let a topic grow to `partitions`; records stay where they are."""
@@ -112,7 +112,7 @@ class Topics:
                 partitions - topic.partitions,
                 len(topic.replicas[0].members),
             )
-            await self._cluster.add_partitions(topic, partitions, placement)
+            await self._cluster.topics.grow(topic, partitions, placement)
 
     async def change_settings(
         self, name: str, changed: dict[str, str], removed: list[str], *, dry_run: bool = False
@@ -124,7 +124,7 @@ class Topics:
         if unknown:
             raise InvalidSetting(f"{', '.join(unknown)} is no setting of a topic")
         if not dry_run:
-            await self._cluster.change_settings(topic, changed, removed)
+            await self._cluster.topics.change_settings(topic, changed, removed)
 
     def settings(self, name: str) -> list[SettingValue]:
         """Return all settings of a topic, given or not."""

@@ -22,17 +22,12 @@ from penstock.cluster.links import Hello, Leader, Links, RequestKind, load_link_
 from penstock.cluster.machine import Machine
 from penstock.cluster.metadata import (
     METADATA_GROUP,
-    AddPartitions,
-    ChangeSettings,
     ClusterMetadata,
     Command,
-    CreateTopic,
-    DeleteTopic,
     FormCluster,
     Node,
     PlaceShards,
     Replicas,
-    Topic,
     encode_command,
 )
 from penstock.cluster.move_queue import MoveQueue
@@ -49,6 +44,7 @@ from penstock.cluster.replicated_log import ReplicatedLog
 from penstock.cluster.rests import Rests
 from penstock.cluster.snapshot_exchange import SnapshotExchange
 from penstock.cluster.stewardship import Stewardship
+from penstock.cluster.topic_changes import TopicChanges
 from penstock.cluster.topic_settings import TopicSettings
 from penstock.cluster.upkeep import Upkeep
 from penstock.cluster.workplace import Workplace
@@ -66,7 +62,6 @@ from penstock.raft import (
 
 logger = logging.getLogger(__name__)
 
-_LEADERS_WAIT_S = 5.0
 _STEWARD_INTERVAL_S = 0.3
 # A node that stops does not wait longer for others to take over from it.
 _HAND_OVER_S = 2.0
@@ -113,6 +108,9 @@ class Cluster:
         self._changes = MetadataChanges(self.metadata, self.links, workplace)
         self._producer_ids = ProducerIds(self._changes)
         self._registration = Registration(self._changes, self.replicas.identity)
+        self.topics = TopicChanges(
+            self._changes, self.replicas, self.leaders, workplace, self._wait_until_reconciled
+        )
         self.overview = Overview(self.metadata, self.replicas, self._queue, self.links, workplace)
         self.leadership = Leadership(
             self.metadata, self.replicas, self.leaders, self.links, workplace
@@ -449,61 +447,9 @@ class Cluster:
         """Carry out a command on the metadata, wherever its leader is."""
         return await self._changes.change(command)
 
-    async def create_topic(
-        self, name: str, placement: list[tuple[tuple[int, int], ...]], settings: dict[str, str]
-    ) -> Topic:
-        """Create a topic and wait until its partitions have leaders."""
-        topic: Topic = await self.change(CreateTopic(name, uuid.uuid4(), placement, settings))
-        await self._wait_for_leaders(topic)
-        return topic
-
-    async def add_partitions(
-        self, topic: Topic, partitions: int, placement: list[tuple[tuple[int, int], ...]]
-    ) -> Topic:
-        """Let a topic grow."""
-        grown: Topic = await self.change(
-            AddPartitions(topic.topic_id, partitions, placement, uuid.uuid4())
-        )
-        await self._wait_for_leaders(grown)
-        return grown
-
-    async def change_settings(
-        self, topic: Topic, changed: dict[str, str], removed: list[str]
-    ) -> Topic:
-        """Change settings of a topic; running partitions follow at once."""
-        result: Topic = await self.change(ChangeSettings(topic.topic_id, changed, removed))
-        await self._wait_until_reconciled()
-        return result
-
-    async def delete_topic(self, topic: Topic) -> None:
-        """Remove a topic. Its files here are out of sight when this returns."""
-        await self.change(DeleteTopic(topic.topic_id))
-        await self._wait_until_reconciled()
-
     async def new_producer_id(self) -> ProducerId:
         """Return an id that no producer ever had."""
         return await self._producer_ids.take()
-
-    async def _wait_for_leaders(self, topic: Topic) -> None:
-        """Give new partitions a moment to elect their leaders; clients would ask again anyway."""
-        await self._wait_until_reconciled()
-        deadline = self._workplace.loop.time() + _LEADERS_WAIT_S
-        groups = [
-            replicas.group
-            for number, replicas in enumerate(topic.replicas)
-            if TopicPartition(topic.name, number) not in self.replicas.failures
-        ]
-        while self._workplace.loop.time() < deadline:
-            if all(self._has_serving_leader(group) for group in groups):
-                return
-            await asyncio.sleep(0.01)
-
-    def _has_serving_leader(self, group: int) -> bool:
-        leader = self.leaders.leader_of(group)
-        if leader is None or leader.node < 0:
-            return False
-        log = self.replicas.by_group.get(group)
-        return leader.node != self.member.node or (log is not None and log.is_serving)
 
     async def _wait_until_reconciled(self) -> None:
         version = self.metadata.version

@@ -19,12 +19,12 @@ async def create(
     cluster: Cluster, name: str, partitions: int, settings: dict[str, str] | None = None
 ) -> Topic:
     placement = choose_replicas(cluster.metadata, partitions, 1)
-    return await cluster.create_topic(name, placement, settings or {})
+    return await cluster.topics.create(name, placement, settings or {})
 
 
 async def grow(cluster: Cluster, topic: Topic, partitions: int) -> Topic:
     placement = choose_replicas(cluster.metadata, partitions - topic.partitions, 1)
-    return await cluster.add_partitions(topic, partitions, placement)
+    return await cluster.topics.grow(topic, partitions, placement)
 
 
 async def publish(cluster: Cluster, value: bytes, place: TopicPartition = PLACE) -> int:
@@ -40,8 +40,8 @@ def test_topics_settings_and_growth_survive_a_crash() -> None:
         await publish(cluster, b"kept")
         await grow(cluster, topic, 2)
         await publish(cluster, b"second", SECOND)
-        await cluster.change_settings(topic, {"segment.bytes": "2048"}, ["retention.ms"])
-        await cluster.delete_topic(cluster.metadata.topic("gone"))
+        await cluster.topics.change_settings(topic, {"segment.bytes": "2048"}, ["retention.ms"])
+        await cluster.topics.delete(cluster.metadata.topic("gone"))
         machine.disk.crash(Random(1))
 
         again = await machine.cluster()
@@ -89,7 +89,7 @@ def test_a_node_that_is_cut_off_at_any_step_of_its_first_start_comes_up(way: str
 async def _recreate(cluster: Cluster) -> None:
     """Delete a topic with records and create it again, as far as the machine runs."""
     with suppress(MachineStopped, PenstockError):
-        await settle(cluster.delete_topic(cluster.metadata.topic("orders")))
+        await settle(cluster.topics.delete(cluster.metadata.topic("orders")))
         await settle(create(cluster, "orders", 1))
 
 
@@ -139,7 +139,7 @@ def test_a_topic_is_deleted_and_created_again_while_others_ask_for_the_same() ->
         await publish(cluster, b"old")
         machine.executor.hold()
 
-        deleting = asyncio.ensure_future(cluster.delete_topic(old))
+        deleting = asyncio.ensure_future(cluster.topics.delete(old))
         creating = asyncio.ensure_future(create(cluster, "orders", 2))
         creating_too = asyncio.ensure_future(create(cluster, "orders", 3))
         while not all(each.done() for each in (deleting, creating, creating_too)):
@@ -202,7 +202,7 @@ def test_a_topic_whose_files_cannot_be_made_is_reported_and_can_be_deleted() -> 
         with pytest.raises(StorageFailed):
             cluster.partition(PLACE)
         await publish(cluster, b"a", TopicPartition("fine", 0))
-        await cluster.delete_topic(cluster.metadata.topic("orders"))
+        await cluster.topics.delete(cluster.metadata.topic("orders"))
         with pytest.raises(TopicNotFound):
             cluster.partition(PLACE)
         await create(cluster, "orders", 1)
@@ -222,7 +222,7 @@ def test_a_partition_that_cannot_be_opened_does_not_stand_in_for_its_successor()
         machine.executor.hold()
 
         # Both are committed before the node looks at the metadata again.
-        deleting = asyncio.ensure_future(cluster.delete_topic(broken))
+        deleting = asyncio.ensure_future(cluster.topics.delete(broken))
         creating = asyncio.ensure_future(create(cluster, "orders", 1))
         while not (deleting.done() and creating.done()):
             if machine.executor.held:

@@ -46,7 +46,7 @@ class House:
     async def topic(self, name: str = "orders", **settings: str) -> None:
         given = {key.replace("_", "."): value for key, value in settings.items()}
         placement = choose_replicas(self.cluster.metadata, 1, 1)
-        await self.cluster.create_topic(name, placement, {"segment.bytes": "1024", **given})
+        await self.cluster.topics.create(name, placement, {"segment.bytes": "1024", **given})
 
     async def publish(self, count: int, *, topic: str = "orders", key: bytes | None = None) -> None:
         for number in range(count):
@@ -359,7 +359,7 @@ def test_a_topic_is_deleted_only_after_work_on_its_files_has_ended() -> None:
 
 
 async def _recreate(house: House) -> None:
-    await house.cluster.delete_topic(house.cluster.metadata.topic("orders"))
+    await house.cluster.topics.delete(house.cluster.metadata.topic("orders"))
     await house.topic()
     await house.publish(3)
 
