@@ -88,6 +88,12 @@ def _parse_address(text: str) -> str:
     return text
 
 
+def _parse_account(text: str) -> str:
+    if len(text) != 12 or not text.isdecimal():
+        raise ValueError("not 12 digits")
+    return text
+
+
 def _read_address(text: str, default: "Address") -> "Address":
     """Read HOST or HOST:PORT, taking from `default` what is missing."""
     match = _ADDRESS.fullmatch(text)
@@ -281,6 +287,18 @@ class NodeOptions:
         "Largest body of a request that publishes over HTTP, in bytes.",
         least=1024,
         most=1024 * 1024 * 1024,
+    )
+    sqs_account: str = _text(
+        "000000000000",
+        "Account number in the addresses of queues.",
+        limits="12 digits",
+        parse=_parse_account,
+    )
+    sqs_region: str = _text(
+        "us-east-1", "Region in the arns of queues.", limits="a name", parse=str
+    )
+    sqs_purge_interval_ms: int = _duration(
+        60_000, "A queue can be purged once in this time; 0 allows it always."
     )
     connections_max: int = _integer(
         10_000,

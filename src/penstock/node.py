@@ -20,6 +20,7 @@ from penstock.log import LocalDisk
 from penstock.logs import configure_logs
 from penstock.protocols.http import HttpServer, create_app, serve_http
 from penstock.protocols.kafka import KafkaServer
+from penstock.protocols.sqs import SqsDoor, SqsOptions
 
 logger = logging.getLogger(__name__)
 
@@ -108,7 +109,11 @@ class Node:
             self.kafka_port = await self._kafka.start(options.host, options.kafka_port)
         except OSError as error:
             raise _address_taken("kafka_port", options.host, options.kafka_port, error) from error
-        app = create_app(self._broker, body_bytes_max=options.http_body_bytes_max)
+        app = create_app(
+            self._broker,
+            body_bytes_max=options.http_body_bytes_max,
+            queue_door=SqsDoor(self._broker, _sqs_options(options)).answer,
+        )
         try:
             self._http = await serve_http(app, options.host, options.http_port)
         except OSError as error:
@@ -200,3 +205,11 @@ def _raise_file_limit() -> None:
     """Every segment and every connection is an open file; take as many as the system allows."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+def _sqs_options(options: NodeOptions) -> SqsOptions:
+    return SqsOptions(
+        account=options.sqs_account,
+        region=options.sqs_region,
+        purge_interval_ms=options.sqs_purge_interval_ms,
+    )

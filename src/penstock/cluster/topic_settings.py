@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 
+import msgspec
+
 from penstock.config import NodeOptions
 from penstock.delivery import GroupSettings, OrderMode
 from penstock.errors import InvalidSetting
@@ -78,6 +80,14 @@ def _cleanup_policy(value: str) -> str | None:
 def _dead_letter_topic(value: str) -> str | None:
     is_name = len(value) <= _NAME_MAX and all(each.isalnum() or each in "._-" for each in value)
     return None if is_name and value.isascii() else "is not the name of a topic"
+
+
+def _texts_by_name(value: str) -> str | None:
+    try:
+        msgspec.json.decode(value, type=dict[str, str])
+    except msgspec.MsgspecError:
+        return "is not a JSON object of strings"
+    return None
 
 
 def _fixed(value: str) -> Callable[[NodeOptions], str]:
@@ -271,6 +281,20 @@ _DELIVERY_DEFINITIONS = (
         _fixed(""),
         _dead_letter_topic,
         f"where dead letters go; empty for the topic's name with {DEAD_LETTER_SUFFIX} added",
+    ),
+    SettingDefinition(
+        "sqs.attributes",
+        SettingType.STRING,
+        _fixed("{}"),
+        _texts_by_name,
+        "attributes that were given to the topic as a queue, as JSON",
+    ),
+    SettingDefinition(
+        "sqs.tags",
+        SettingType.STRING,
+        _fixed("{}"),
+        _texts_by_name,
+        "tags of the topic as a queue, as JSON",
     ),
 )
 

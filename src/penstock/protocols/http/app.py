@@ -20,7 +20,7 @@ from penstock.protocols.http.answers import (
 from penstock.protocols.http.cluster import cluster_endpoints
 from penstock.protocols.http.documentation import render_page
 from penstock.protocols.http.endpoints import Answer, Endpoint
-from penstock.protocols.http.exchange import BODY_BYTES_MAX, json_response
+from penstock.protocols.http.exchange import BODY_BYTES_MAX, Call, json_response
 from penstock.protocols.http.openapi import describe
 from penstock.protocols.http.publishing import publishing_endpoints
 from penstock.protocols.http.receiving import receiving_endpoints
@@ -43,8 +43,13 @@ RETRY_AFTER_S = 1
 PAGE_POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 
 
-def create_app(view: NodeView, *, body_bytes_max: int = BODY_BYTES_MAX) -> Starlette:
-    """Build the application; it asks `view` anew for every answer."""
+def create_app(
+    view: NodeView, *, body_bytes_max: int = BODY_BYTES_MAX, queue_door: Call | None = None
+) -> Starlette:
+    """Build the application; it asks `view` anew for every answer.
+
+    `queue_door` answers at `/` and below the account numbers that addresses of queues begin with.
+    """
     endpoints = [
         *_endpoints(view),
         *topic_endpoints(view),
@@ -64,8 +69,14 @@ def create_app(view: NodeView, *, body_bytes_max: int = BODY_BYTES_MAX) -> Starl
         return HTMLResponse(render_page(document), headers=headers)
 
     routes = [Route(each.path, each.call, methods=[each.method]) for each in endpoints]
+    routes += [Route("/openapi.json", openapi), Route("/docs", docs)]
+    if queue_door is not None:
+        routes += [
+            Route("/", queue_door, methods=["POST"]),
+            Route("/{account:int}/{queue}", queue_door, methods=["GET", "POST"]),
+        ]
     return Starlette(
-        routes=[*routes, Route("/openapi.json", openapi), Route("/docs", docs)],
+        routes=routes,
         exception_handlers={
             HTTPException: _on_http_exception,
             PenstockError: _on_penstock_error,

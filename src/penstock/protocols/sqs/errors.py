@@ -1,0 +1,93 @@
+"""The errors of the SQS door: the real service's own codes, and the table from ours to them."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from penstock.errors import (
+    Conflict,
+    InvalidReceipt,
+    InvalidRequest,
+    LeaseExpired,
+    PenstockError,
+    TopicExists,
+    TopicNotFound,
+    Unavailable,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorCode:
+    """One error: its name in JSON, and the older code that SDKs still compare."""
+
+    name: str
+    query_code: str
+    status: int = 400
+
+    @property
+    def fault(self) -> str:
+        """Who is to blame, as the query protocol names it."""
+        return "Sender" if self.status < 500 else "Receiver"
+
+
+def _legacy(name: str) -> ErrorCode:
+    return ErrorCode(name, f"AWS.SimpleQueueService.{name}")
+
+
+def _plain(name: str) -> ErrorCode:
+    return ErrorCode(name, name)
+
+
+class SqsError(Exception):
+    """What this door refuses by itself, under a code of the real service."""
+
+    BATCH_IDS_NOT_DISTINCT: ClassVar = _legacy("BatchEntryIdsNotDistinct")
+    BATCH_TOO_LONG: ClassVar = _legacy("BatchRequestTooLong")
+    EMPTY_BATCH: ClassVar = _legacy("EmptyBatchRequest")
+    INVALID_ACTION: ClassVar = _plain("InvalidAction")
+    INVALID_ATTRIBUTE_NAME: ClassVar = _plain("InvalidAttributeName")
+    INVALID_ATTRIBUTE_VALUE: ClassVar = _plain("InvalidAttributeValue")
+    INVALID_BATCH_ENTRY_ID: ClassVar = _legacy("InvalidBatchEntryId")
+    INVALID_CONTENTS: ClassVar = _plain("InvalidMessageContents")
+    INVALID_PARAMETER: ClassVar = _plain("InvalidParameterValue")
+    MALFORMED: ClassVar = _plain("SerializationException")
+    MISSING_PARAMETER: ClassVar = _plain("MissingParameter")
+    NOT_IN_FLIGHT: ClassVar = _legacy("MessageNotInflight")
+    PURGE_IN_PROGRESS: ClassVar = ErrorCode(
+        "PurgeQueueInProgress", "AWS.SimpleQueueService.PurgeQueueInProgress", 403
+    )
+    QUEUE_EXISTS: ClassVar = ErrorCode("QueueNameExists", "QueueAlreadyExists")
+    QUEUE_MISSING: ClassVar = ErrorCode(
+        "QueueDoesNotExist", "AWS.SimpleQueueService.NonExistentQueue"
+    )
+    RESOURCE_MISSING: ClassVar = ErrorCode(
+        "ResourceNotFoundException", "ResourceNotFoundException", 404
+    )
+    RECEIPT_INVALID: ClassVar = ErrorCode("ReceiptHandleIsInvalid", "ReceiptHandleIsInvalid", 404)
+    TOO_MANY_ENTRIES: ClassVar = _legacy("TooManyEntriesInBatchRequest")
+    UNAVAILABLE: ClassVar = ErrorCode("ServiceUnavailable", "ServiceUnavailable", 503)
+    UNSUPPORTED: ClassVar = _legacy("UnsupportedOperation")
+    INTERNAL: ClassVar = ErrorCode("InternalFailure", "InternalFailure", 500)
+
+    def __init__(self, code: ErrorCode, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+# The first class that an error belongs to decides.
+ERROR_CODES: tuple[tuple[type[PenstockError], ErrorCode], ...] = (
+    (TopicNotFound, SqsError.QUEUE_MISSING),
+    (TopicExists, SqsError.QUEUE_EXISTS),
+    (InvalidReceipt, SqsError.RECEIPT_INVALID),
+    (LeaseExpired, SqsError.INVALID_PARAMETER),
+    (InvalidRequest, SqsError.INVALID_PARAMETER),
+    (Unavailable, SqsError.UNAVAILABLE),
+    (Conflict, SqsError.INVALID_PARAMETER),
+    (PenstockError, SqsError.INTERNAL),
+)
+
+
+def code_of(error: PenstockError | SqsError) -> ErrorCode:
+    """Return the code under which a caller sees an error."""
+    if isinstance(error, SqsError):
+        return error.code
+    return next(code for kind, code in ERROR_CODES if isinstance(error, kind))

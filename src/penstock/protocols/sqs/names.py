@@ -1,0 +1,32 @@
+"""Addresses of queues: urls and arns."""
+
+from urllib.parse import urlsplit
+
+from penstock.protocols.sqs.errors import SqsError
+from penstock.protocols.sqs.options import SqsOptions
+
+
+def queue_url(base_url: str, account: str, name: str) -> str:
+    """Return the url of a queue, under the address by which the caller reached this node."""
+    return f"{base_url.rstrip('/')}/{account}/{name}"
+
+
+def name_in_url(url: str) -> str:
+    """Return the name of the queue that a url ends with."""
+    name = urlsplit(url).path.rstrip("/").rpartition("/")[2]
+    if not name:
+        raise SqsError(SqsError.QUEUE_MISSING, f"The address {url[:200]!r} is not of a queue.")
+    return name
+
+
+def queue_arn(options: SqsOptions, name: str) -> str:
+    """Return the arn of a queue."""
+    return f"arn:aws:sqs:{options.region}:{options.account}:{name}"
+
+
+def name_in_arn(arn: str) -> str:
+    """Return the name of the queue that an arn ends with."""
+    parts = arn.split(":")
+    if len(parts) != 6 or parts[2] != "sqs" or not parts[5]:
+        raise SqsError(SqsError.INVALID_PARAMETER, f"{arn[:200]!r} is not the arn of a queue")
+    return parts[5]

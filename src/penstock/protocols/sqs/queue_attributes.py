@@ -1,0 +1,167 @@
+"""The attributes of a queue: their limits, how they are kept, and what they mean to the topic.
+
+Two settings of the topic hold them: `sqs.attributes` what was given, as JSON, and `sqs.tags`. What
+concerns delivery and retention is set under the topic's own names too, so that it holds for readers
+of every door.
+"""
+
+import re
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import msgspec
+
+from penstock.protocols.sqs.errors import SqsError
+
+ATTRIBUTES_SETTING = "sqs.attributes"
+TAGS_SETTING = "sqs.tags"
+FIFO_SUFFIX = ".fifo"
+MESSAGE_BYTES_MAX = 1_048_576
+_NAME = re.compile(r"[A-Za-z0-9_-]{1,80}")
+_FIFO_NAME = re.compile(r"[A-Za-z0-9_-]{1,75}\.fifo")
+_ATTEMPTS_MAX = 1_000
+
+
+class _Number(NamedTuple):
+    least: int
+    most: int
+    default: int
+
+
+NUMBERS = {
+    "DelaySeconds": _Number(0, 900, 0),
+    "MaximumMessageSize": _Number(1_024, MESSAGE_BYTES_MAX, MESSAGE_BYTES_MAX),
+    "MessageRetentionPeriod": _Number(60, 1_209_600, 345_600),
+    "ReceiveMessageWaitTimeSeconds": _Number(0, 20, 0),
+    "VisibilityTimeout": _Number(0, 43_200, 30),
+    "KmsDataKeyReusePeriodSeconds": _Number(60, 86_400, 300),
+}
+_SWITCHES = ("FifoQueue", "ContentBasedDeduplication", "SqsManagedSseEnabled")
+_CHOICES = {
+    "DeduplicationScope": ("queue", "messageGroup"),
+    "FifoThroughputLimit": ("perQueue", "perMessageGroupId"),
+}
+_FIFO_ONLY = ("ContentBasedDeduplication", *_CHOICES)
+_TEXTS = ("Policy", "RedrivePolicy", "RedriveAllowPolicy", "KmsMasterKeyId")
+SETTABLE = frozenset((*NUMBERS, *_SWITCHES, *_CHOICES, *_TEXTS))
+READ_ONLY = frozenset(
+    (
+        "ApproximateNumberOfMessages",
+        "ApproximateNumberOfMessagesDelayed",
+        "ApproximateNumberOfMessagesNotVisible",
+        "CreatedTimestamp",
+        "LastModifiedTimestamp",
+        "QueueArn",
+    )
+)
+
+
+class RedrivePolicy(NamedTuple):
+    """Where messages go that were received too often."""
+
+    dead_letter_arn: str
+    receives_max: int
+
+    @property
+    def dead_letter_queue(self) -> str:
+        """The name of the queue that the arn ends with."""
+        return self.dead_letter_arn.rpartition(":")[2]
+
+
+def check_queue_name(name: str, *, is_fifo: bool) -> None:
+    """Raise when no queue can have this name."""
+    if is_fifo and _FIFO_NAME.fullmatch(name) is None:
+        raise SqsError(
+            SqsError.INVALID_PARAMETER,
+            "The name of a FIFO queue can only include alphanumeric characters, hyphens, or"
+            f" underscores, must end with .fifo suffix and be 1 to 80 in length; {name[:90]!r} was"
+            " given.",
+        )
+    if not is_fifo and _NAME.fullmatch(name) is None:
+        raise SqsError(
+            SqsError.INVALID_PARAMETER,
+            "Can only include alphanumeric characters, hyphens, or underscores. 1 to 80 in length;"
+            f" {name[:90]!r} was given.",
+        )
+
+
+def check_attributes(given: Mapping[str, str], *, is_fifo: bool) -> dict[str, str]:
+    """Return attributes as they are kept, or raise what is wrong with one of them."""
+    checked = {}
+    for name, value in given.items():
+        if name not in SETTABLE:
+            raise SqsError(SqsError.INVALID_ATTRIBUTE_NAME, f"Unknown Attribute {name[:80]}.")
+        if name in _FIFO_ONLY and not is_fifo:
+            raise SqsError(SqsError.INVALID_ATTRIBUTE_NAME, f"Unknown Attribute {name}.")
+        checked[name] = _check_attribute(name, value)
+    if given.get("RedrivePolicy"):
+        read_redrive_policy(given["RedrivePolicy"])
+    return checked
+
+
+def _check_attribute(name: str, value: str) -> str:
+    if name in NUMBERS:
+        limits = NUMBERS[name]
+        if not value.isdecimal() or not limits.least <= int(value) <= limits.most:
+            raise _invalid(name, value, f"it must be between {limits.least} and {limits.most}")
+    elif name in _SWITCHES:
+        if value.lower() not in ("true", "false"):
+            raise _invalid(name, value, "it must be true or false")
+        return value.lower()
+    elif name in _CHOICES and value not in _CHOICES[name]:
+        raise _invalid(name, value, f"it must be one of {', '.join(_CHOICES[name])}")
+    return value
+
+
+def _invalid(name: str, value: str, reason: str) -> SqsError:
+    return SqsError(
+        SqsError.INVALID_ATTRIBUTE_VALUE,
+        f"Invalid value {value[:80]!r} for the parameter {name}: {reason}.",
+    )
+
+
+def read_redrive_policy(text: str) -> RedrivePolicy | None:
+    """Read a redrive policy; an empty text means that there is none."""
+    if not text:
+        return None
+    try:
+        policy = msgspec.json.decode(text, type=dict[str, Any])
+        arn, receives_max = str(policy["deadLetterTargetArn"]), int(policy["maxReceiveCount"])
+    except (msgspec.MsgspecError, KeyError, TypeError, ValueError):
+        raise _invalid(
+            "RedrivePolicy", text, "it must hold deadLetterTargetArn and maxReceiveCount"
+        ) from None
+    if not 1 <= receives_max <= _ATTEMPTS_MAX or arn.count(":") < 5:
+        raise _invalid(
+            "RedrivePolicy", text, f"maxReceiveCount must be between 1 and {_ATTEMPTS_MAX}"
+        )
+    return RedrivePolicy(arn, receives_max)
+
+
+def allows_redrive(policy_text: str, source_arn: str) -> bool:
+    """Tell whether a queue takes dead letters of another."""
+    if not policy_text:
+        return True
+    policy = msgspec.json.decode(policy_text, type=dict[str, Any])
+    permission = policy.get("redrivePermission", "allowAll")
+    if permission == "byQueue":
+        return source_arn in policy.get("sourceQueueArns", ())
+    return bool(permission == "allowAll")
+
+
+def topic_settings(attributes: Mapping[str, str], *, is_fifo: bool) -> dict[str, str]:
+    """Return what a queue's attributes mean to its topic."""
+
+    def seconds_ms(name: str) -> str:
+        return str(int(attributes.get(name, NUMBERS[name].default)) * 1_000)
+
+    policy = read_redrive_policy(attributes.get("RedrivePolicy", ""))
+    return {
+        "retention.ms": seconds_ms("MessageRetentionPeriod"),
+        # A lease of no time at all is one that ends at once.
+        "delivery.lease.ms": str(max(1, int(seconds_ms("VisibilityTimeout")))),
+        "delivery.order": "key" if is_fifo else "parallel",
+        "delivery.attempts.max": str(policy.receives_max if policy else 0),
+        "delivery.dead.letter.topic": policy.dead_letter_queue if policy else "",
+        ATTRIBUTES_SETTING: msgspec.json.encode(dict(attributes)).decode(),
+    }

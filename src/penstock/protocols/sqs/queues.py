@@ -1,0 +1,298 @@
+"""Queues as a whole: create, find, list, look at, change, purge and delete them; tags."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from penstock.broker import NewTopic, Topic
+from penstock.errors import GroupNotFound, TopicExists, TopicNotFound
+from penstock.ids import TopicPartition
+from penstock.protocols.sqs.errors import SqsError
+from penstock.protocols.sqs.names import name_in_url, queue_arn, queue_url
+from penstock.protocols.sqs.options import SqsOptions
+from penstock.protocols.sqs.parameters import map_of, number_of, optional_text, text_of, texts_of
+from penstock.protocols.sqs.queue_attributes import (
+    ATTRIBUTES_SETTING,
+    FIFO_SUFFIX,
+    NUMBERS,
+    READ_ONLY,
+    SETTABLE,
+    TAGS_SETTING,
+    allows_redrive,
+    check_attributes,
+    check_queue_name,
+    read_redrive_policy,
+    topic_settings,
+)
+from penstock.protocols.sqs.view import SqsView
+
+GROUP = "sqs"
+_LIST_MAX = 1_000
+_TAGS_MAX = 50
+_CREATED = "CreatedTimestamp"
+_MODIFIED = "LastModifiedTimestamp"
+
+
+class Queue:
+    """A topic as a queue: its name and attributes."""
+
+    def __init__(self, topic: Topic) -> None:
+        self.topic = topic
+        self.name = topic.name
+        self.attributes = msgspec.json.decode(
+            topic.settings.get(ATTRIBUTES_SETTING) or "{}", type=dict[str, str]
+        )
+        self.tags = msgspec.json.decode(
+            topic.settings.get(TAGS_SETTING) or "{}", type=dict[str, str]
+        )
+
+    @property
+    def is_fifo(self) -> bool:
+        """True for queues that keep the order of message groups."""
+        return self.name.endswith(FIFO_SUFFIX)
+
+    def number(self, name: str) -> int:
+        """Return a numeric attribute, given or not."""
+        return int(self.attributes.get(name, NUMBERS[name].default))
+
+    def is_on(self, name: str) -> bool:
+        """Return a switch; those that were not given are off."""
+        return self.attributes.get(name) == "true"
+
+
+class QueueActions:
+    """The actions on queues as a whole."""
+
+    def __init__(self, view: SqsView, options: SqsOptions) -> None:
+        self._view = view
+        self._options = options
+        self._purged_ms: dict[str, int] = {}
+
+    # Finding.
+
+    def find(self, name: str) -> Queue:
+        """Return a queue, or raise that there is none."""
+        try:
+            return Queue(self._view.topics.find(name))
+        except TopicNotFound:
+            raise SqsError(
+                SqsError.QUEUE_MISSING, f"The specified queue {name[:90]!r} does not exist."
+            ) from None
+
+    def of(self, parameters: Mapping[str, Any]) -> Queue:
+        """Return the queue that a call names by its url."""
+        return self.find(name_in_url(text_of(parameters, "QueueUrl")))
+
+    async def get_url(self, parameters: Mapping[str, Any], base_url: str) -> dict[str, Any]:
+        """GetQueueUrl."""
+        queue = self.find(text_of(parameters, "QueueName"))
+        return {"QueueUrl": queue_url(base_url, self._options.account, queue.name)}
+
+    async def list(self, parameters: Mapping[str, Any], base_url: str) -> dict[str, Any]:
+        """ListQueues."""
+        prefix = optional_text(parameters, "QueueNamePrefix") or ""
+        after = optional_text(parameters, "NextToken") or ""
+        count_max = number_of(parameters, "MaxResults", least=1, most=_LIST_MAX)
+        names = sorted(
+            name for name in self._view.metadata.topics if name.startswith(prefix) and name > after
+        )
+        shown = names[: count_max or _LIST_MAX]
+        answer: dict[str, Any] = {
+            "QueueUrls": [queue_url(base_url, self._options.account, name) for name in shown]
+        }
+        if count_max is not None and len(names) > count_max:
+            answer["NextToken"] = shown[-1]
+        return answer
+
+    # Changing.
+
+    async def create(self, parameters: Mapping[str, Any], base_url: str) -> dict[str, Any]:
+        """CreateQueue; the same queue twice is no error."""
+        name = text_of(parameters, "QueueName")
+        given = map_of(parameters, "Attributes")
+        tags = map_of(parameters, "tags") or map_of(parameters, "Tags")
+        is_fifo = given.get("FifoQueue", "false").lower() == "true"
+        check_queue_name(name, is_fifo=is_fifo)
+        attributes = check_attributes(given, is_fifo=is_fifo)
+        self._check_dead_letters(name, attributes)
+        now_s = str(self._view.now_ms() // 1_000)
+        kept = attributes | {_CREATED: now_s, _MODIFIED: now_s}
+        settings = topic_settings(kept, is_fifo=is_fifo)
+        if tags:
+            settings[TAGS_SETTING] = msgspec.json.encode(tags).decode()
+        try:
+            await self._view.topics.create(NewTopic(name, settings=settings))
+        except TopicExists:
+            self._check_same(self.find(name), attributes)
+        return {"QueueUrl": queue_url(base_url, self._options.account, name)}
+
+    def _check_same(self, queue: Queue, attributes: Mapping[str, str]) -> None:
+        for name, value in attributes.items():
+            default = str(NUMBERS[name].default) if name in NUMBERS else "false"
+            if queue.attributes.get(name, default) != value:
+                raise SqsError(
+                    SqsError.QUEUE_EXISTS,
+                    "A queue already exists with the same name and a different value for attribute"
+                    f" {name}",
+                )
+
+    def _check_dead_letters(self, name: str, attributes: Mapping[str, str]) -> None:
+        policy = read_redrive_policy(attributes.get("RedrivePolicy", ""))
+        if policy is None:
+            return
+        target = self.find(policy.dead_letter_queue)
+        if target.is_fifo != name.endswith(FIFO_SUFFIX):
+            raise SqsError(
+                SqsError.INVALID_PARAMETER,
+                "The dead-letter queue must be of the same type as its source",
+            )
+        allowed = target.attributes.get("RedriveAllowPolicy", "")
+        if not allows_redrive(allowed, queue_arn(self._options, name)):
+            raise SqsError(
+                SqsError.INVALID_PARAMETER,
+                f"Queue {target.name} does not take dead letters of {name}: its RedriveAllowPolicy"
+                " says so",
+            )
+
+    async def set_attributes(self, parameters: Mapping[str, Any], _: str) -> dict[str, Any]:
+        """SetQueueAttributes."""
+        queue = self.of(parameters)
+        given = check_attributes(map_of(parameters, "Attributes"), is_fifo=queue.is_fifo)
+        if "FifoQueue" in given and (given["FifoQueue"] == "true") != queue.is_fifo:
+            raise SqsError(SqsError.INVALID_ATTRIBUTE_NAME, "FifoQueue cannot be changed")
+        self._check_dead_letters(queue.name, given)
+        await self._change(queue, queue.attributes | given)
+        return {}
+
+    async def _change(self, queue: Queue, attributes: Mapping[str, str]) -> None:
+        now_s = str(self._view.now_ms() // 1_000)
+        kept = {name: value for name, value in attributes.items() if value} | {_MODIFIED: now_s}
+        settings = topic_settings(kept, is_fifo=queue.is_fifo)
+        await self._view.topics.change_settings(queue.name, settings, [])
+
+    async def delete(self, parameters: Mapping[str, Any], _: str) -> dict[str, Any]:
+        """DeleteQueue."""
+        await self._view.topics.delete(self.of(parameters).name)
+        return {}
+
+    async def purge(self, parameters: Mapping[str, Any], _: str) -> dict[str, Any]:
+        """PurgeQueue, at most once in a while."""
+        queue = self.of(parameters)
+        now_ms = self._view.now_ms()
+        purged_ms = self._purged_ms.get(queue.name)
+        if purged_ms is not None and now_ms - purged_ms < self._options.purge_interval_ms:
+            raise SqsError(
+                SqsError.PURGE_IN_PROGRESS,
+                f"Only one PurgeQueue operation on {queue.name} is allowed every"
+                f" {self._options.purge_interval_ms // 1_000} seconds.",
+            )
+        self._purged_ms[queue.name] = now_ms
+        await self._view.queues.configure_group(queue.name, GROUP, {})
+        await self._view.queues.purge(queue.name, GROUP)
+        return {}
+
+    # Looking.
+
+    async def get_attributes(self, parameters: Mapping[str, Any], _: str) -> dict[str, Any]:
+        """GetQueueAttributes."""
+        queue = self.of(parameters)
+        names = texts_of(parameters, "AttributeNames")
+        unknown = [name for name in names if name not in SETTABLE | READ_ONLY | {"All"}]
+        if unknown:
+            raise SqsError(SqsError.INVALID_ATTRIBUTE_NAME, f"Unknown Attribute {unknown[0][:80]}.")
+        if not names:
+            return {}
+        shown = self._shown(queue) | await self._counts(queue)
+        return {
+            "Attributes": {
+                name: value for name, value in shown.items() if "All" in names or name in names
+            }
+        }
+
+    def _shown(self, queue: Queue) -> dict[str, str]:
+        defaults = {
+            name: str(limits.default)
+            for name, limits in NUMBERS.items()
+            if name != "KmsDataKeyReusePeriodSeconds"
+        }
+        shown = defaults | {"SqsManagedSseEnabled": "false"} | queue.attributes
+        if queue.is_fifo:
+            shown = {
+                "FifoQueue": "true",
+                "ContentBasedDeduplication": "false",
+                "DeduplicationScope": "queue",
+                "FifoThroughputLimit": "perQueue",
+            } | shown
+        else:
+            shown.pop("FifoQueue", None)
+        for name in (_CREATED, _MODIFIED):
+            shown.setdefault(name, "0")
+        return shown | {"QueueArn": queue_arn(self._options, queue.name)}
+
+    async def _counts(self, queue: Queue) -> dict[str, str]:
+        unsettled, in_flight = await self.backlog(queue)
+        delayed = await self._view.schedule.count(queue.name)
+        return {
+            "ApproximateNumberOfMessages": str(max(0, unsettled - in_flight)),
+            "ApproximateNumberOfMessagesNotVisible": str(in_flight),
+            "ApproximateNumberOfMessagesDelayed": str(delayed),
+        }
+
+    async def backlog(self, queue: Queue) -> tuple[int, int]:
+        """Return how many messages are not deleted, and how many of these are in flight."""
+        try:
+            status = await self._view.queues.status(queue.name, GROUP)
+        except GroupNotFound:
+            # Nobody has received yet, so everything that the topic holds is waiting.
+            places = [TopicPartition(queue.name, n) for n in range(queue.topic.partitions)]
+            bounds = [await self._view.messages.bounds(place) for place in places]
+            return sum(end - start for start, end in bounds), 0
+        return status.unsettled, status.in_flight
+
+    async def list_dead_letter_sources(
+        self, parameters: Mapping[str, Any], base_url: str
+    ) -> dict[str, Any]:
+        """ListDeadLetterSourceQueues."""
+        target = self.of(parameters)
+        urls = []
+        for topic in sorted(self._view.metadata.topics.values(), key=lambda each: each.name):
+            queue = Queue(topic)
+            policy = read_redrive_policy(queue.attributes.get("RedrivePolicy", ""))
+            if policy is not None and policy.dead_letter_queue == target.name:
+                urls.append(queue_url(base_url, self._options.account, queue.name))
+        return {"queueUrls": urls}
+
+    # Tags and permissions.
+
+    async def tag(self, parameters: Mapping[str, Any], _: str) -> dict[str, Any]:
+        """TagQueue."""
+        queue = self.of(parameters)
+        await self._set_tags(queue, queue.tags | map_of(parameters, "Tags"))
+        return {}
+
+    async def untag(self, parameters: Mapping[str, Any], _: str) -> dict[str, Any]:
+        """UntagQueue."""
+        queue = self.of(parameters)
+        gone = texts_of(parameters, "TagKeys")
+        await self._set_tags(queue, {key: queue.tags[key] for key in queue.tags if key not in gone})
+        return {}
+
+    async def _set_tags(self, queue: Queue, tags: Mapping[str, str]) -> None:
+        if len(tags) > _TAGS_MAX:
+            raise SqsError(
+                SqsError.INVALID_PARAMETER, f"{len(tags)} tags are more than {_TAGS_MAX}"
+            )
+        changed = {TAGS_SETTING: msgspec.json.encode(dict(tags)).decode()}
+        await self._view.topics.change_settings(queue.name, changed, [])
+
+    async def list_tags(self, parameters: Mapping[str, Any], _: str) -> dict[str, Any]:
+        """ListQueueTags."""
+        tags = self.of(parameters).tags
+        return {"Tags": tags} if tags else {}
+
+    async def accept_permission(self, parameters: Mapping[str, Any], _: str) -> dict[str, Any]:
+        """AddPermission and RemovePermission: accepted, for scripts that set them."""
+        self.of(parameters)
+        text_of(parameters, "Label")
+        return {}

@@ -1,0 +1,184 @@
+"""ReceiveMessage, DeleteMessage and ChangeMessageVisibility, alone and in batches."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from penstock.broker import Message, Nack
+from penstock.errors import LeaseExpired, PenstockError
+from penstock.protocols.sqs.attributes import TRACE_HEADER, from_headers, wanted
+from penstock.protocols.sqs.batches import Entry, EntryResult, answer_batch, read_entries
+from penstock.protocols.sqs.checksums import md5_of_attributes, md5_of_body
+from penstock.protocols.sqs.errors import SqsError
+from penstock.protocols.sqs.names import queue_arn
+from penstock.protocols.sqs.options import SqsOptions
+from penstock.protocols.sqs.parameters import number_of, text_of, texts_of
+from penstock.protocols.sqs.queues import GROUP, Queue, QueueActions
+from penstock.protocols.sqs.sending import sequence_number
+from penstock.protocols.sqs.view import SqsView
+
+_MESSAGES_MAX = 10
+_WAIT_S_MAX = 20
+_LEASE_S_MAX = 43_200
+_DEDUPLICATION_HEADER = "penstock-idempotency-key"
+_SOURCE_HEADER = "penstock-dlq-topic"
+
+
+class ReceiveActions:
+    """What consumers do."""
+
+    def __init__(self, view: SqsView, queues: QueueActions, options: SqsOptions) -> None:
+        self._view = view
+        self._queues = queues
+        self._options = options
+
+    async def receive(self, parameters: Mapping[str, Any], _: str) -> dict[str, Any]:
+        """ReceiveMessage."""
+        queue = self._queues.of(parameters)
+        count = number_of(parameters, "MaxNumberOfMessages", least=1, most=_MESSAGES_MAX, default=1)
+        wait_s = number_of(
+            parameters,
+            "WaitTimeSeconds",
+            least=0,
+            most=_WAIT_S_MAX,
+            default=queue.number("ReceiveMessageWaitTimeSeconds"),
+        )
+        lease_s = number_of(
+            parameters,
+            "VisibilityTimeout",
+            least=0,
+            most=_LEASE_S_MAX,
+            default=queue.number("VisibilityTimeout"),
+        )
+        assert count is not None
+        assert wait_s is not None
+        assert lease_s is not None
+        messages = await self._view.queues.receive(
+            queue.name,
+            GROUP,
+            count_max=count,
+            wait_ms=wait_s * 1_000,
+            # A lease of no time at all is one that ends at once.
+            lease_ms=max(1, lease_s * 1_000),
+        )
+        shown = [self._shown(queue, each, parameters) for each in messages]
+        return {"Messages": shown} if shown else {}
+
+    def _shown(
+        self, queue: Queue, message: Message, parameters: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        body = message.value or b""
+        text = body.decode(errors="replace")
+        shown: dict[str, Any] = {
+            "MessageId": message.id,
+            "ReceiptHandle": message.receipt,
+            "MD5OfBody": md5_of_body(text.encode()),
+            "Body": text,
+        }
+        system = self._system_attributes(queue, message)
+        asked = {
+            *texts_of(parameters, "AttributeNames"),
+            *texts_of(parameters, "MessageSystemAttributeNames"),
+        }
+        chosen = {name: value for name, value in system.items() if "All" in asked or name in asked}
+        if chosen:
+            shown["Attributes"] = chosen
+        attributes = from_headers(message.headers)
+        names = wanted(texts_of(parameters, "MessageAttributeNames"), attributes)
+        if names:
+            picked = {name: attributes[name] for name in names}
+            shown["MessageAttributes"] = {name: each.shown() for name, each in picked.items()}
+            shown["MD5OfMessageAttributes"] = md5_of_attributes(picked)
+        return shown
+
+    def _system_attributes(self, queue: Queue, message: Message) -> dict[str, str]:
+        headers = {
+            name: (content or b"").decode(errors="replace") for name, content in message.headers
+        }
+        system = {
+            "SenderId": self._options.account,
+            "SentTimestamp": str(message.timestamp),
+            "ApproximateReceiveCount": str(message.attempt),
+            "ApproximateFirstReceiveTimestamp": str(message.first_delivered_ms),
+        }
+        if message.key is not None:
+            system["MessageGroupId"] = message.key.decode(errors="replace")
+        if queue.is_fifo:
+            system["SequenceNumber"] = sequence_number(message.partition, message.offset)
+            if _DEDUPLICATION_HEADER in headers:
+                system["MessageDeduplicationId"] = headers[_DEDUPLICATION_HEADER]
+        if TRACE_HEADER in headers:
+            system[TRACE_HEADER] = headers[TRACE_HEADER]
+        if _SOURCE_HEADER in headers:
+            system["DeadLetterQueueSourceArn"] = queue_arn(self._options, headers[_SOURCE_HEADER])
+        return system
+
+    # Deleting.
+
+    async def delete(self, parameters: Mapping[str, Any], _: str) -> dict[str, Any]:
+        """DeleteMessage."""
+        (result,) = await self._delete_all(self._queues.of(parameters), [parameters])
+        if not isinstance(result, dict):
+            raise result
+        return result
+
+    async def delete_batch(self, parameters: Mapping[str, Any], _: str) -> dict[str, Any]:
+        """DeleteMessageBatch."""
+        queue = self._queues.of(parameters)
+        entries = read_entries(parameters)
+        return await answer_batch(entries, lambda batch: self._delete_all(queue, batch))
+
+    async def _delete_all(self, queue: Queue, entries: list[Entry]) -> list[EntryResult]:
+        receipts = [text_of(entry, "ReceiptHandle") for entry in entries]
+        outcomes = await self._view.queues.ack(queue.name, GROUP, receipts)
+        return [_deleted(queue, outcome) for outcome in outcomes]
+
+    # Visibility.
+
+    async def change_visibility(self, parameters: Mapping[str, Any], _: str) -> dict[str, Any]:
+        """ChangeMessageVisibility."""
+        (result,) = await self._change_all(self._queues.of(parameters), [parameters])
+        if not isinstance(result, dict):
+            raise result
+        return result
+
+    async def change_visibility_batch(
+        self, parameters: Mapping[str, Any], _: str
+    ) -> dict[str, Any]:
+        """ChangeMessageVisibilityBatch."""
+        queue = self._queues.of(parameters)
+        entries = read_entries(parameters)
+        return await answer_batch(entries, lambda batch: self._change_all(queue, batch))
+
+    async def _change_all(self, queue: Queue, entries: list[Entry]) -> list[EntryResult]:
+        return [await self._change_one(queue, entry) for entry in entries]
+
+    async def _change_one(self, queue: Queue, entry: Entry) -> EntryResult:
+        receipt = text_of(entry, "ReceiptHandle")
+        lease_s = number_of(entry, "VisibilityTimeout", least=0, most=_LEASE_S_MAX)
+        outcomes: Sequence[PenstockError | None]
+        if lease_s is None:
+            return SqsError(
+                SqsError.MISSING_PARAMETER,
+                "The request must contain the parameter VisibilityTimeout.",
+            )
+        if lease_s == 0:
+            nack = Nack(receipt, delay_ms=0, reason="made visible by its consumer")
+            outcomes = await self._view.queues.nack(queue.name, GROUP, [nack])
+        else:
+            outcomes = await self._view.queues.extend(
+                queue.name, GROUP, [receipt], lease_ms=lease_s * 1_000
+            )
+        if isinstance(outcomes[0], LeaseExpired):
+            return SqsError(
+                SqsError.NOT_IN_FLIGHT,
+                f"Value {receipt} for parameter ReceiptHandle is invalid. Reason: Message does not"
+                " exist or is not available for visibility timeout change.",
+            )
+        return {} if outcomes[0] is None else outcomes[0]
+
+
+def _deleted(queue: Queue, outcome: PenstockError | None) -> EntryResult:
+    """A standard queue takes the receipt of an ended lease without a word, as the service does."""
+    if outcome is None or (isinstance(outcome, LeaseExpired) and not queue.is_fifo):
+        return {}
+    return outcome

@@ -1,0 +1,269 @@
+"""The SQS door through boto3, as its users know it."""
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import boto3
+import pytest
+from botocore.config import Config
+from botocore.exceptions import ClientError
+
+from tests.kafka_clients import publish, read_from, unique, wait_until
+from tests.processes import NodeProcess
+
+Sqs = Any
+
+
+@pytest.fixture
+def sqs(node: NodeProcess) -> Sqs:
+    return boto3.client(
+        "sqs",
+        endpoint_url=node.http_url,
+        region_name="us-east-1",
+        aws_access_key_id="key",
+        aws_secret_access_key="secret",
+        config=Config(retries={"max_attempts": 1}),
+    )
+
+
+def new_queue(sqs: Sqs, suffix: str = "", **attributes: str) -> str:
+    name = unique("queue") + suffix
+    return str(sqs.create_queue(QueueName=name, Attributes=attributes)["QueueUrl"])
+
+
+def receive(sqs: Sqs, url: str, count: int = 10, **more: Any) -> list[dict[str, Any]]:
+    settings = {"MaxNumberOfMessages": count, "WaitTimeSeconds": 5, **more}
+    return list(sqs.receive_message(QueueUrl=url, **settings).get("Messages", []))
+
+
+def arn_of(sqs: Sqs, url: str) -> str:
+    answer = sqs.get_queue_attributes(QueueUrl=url, AttributeNames=["QueueArn"])
+    return str(answer["Attributes"]["QueueArn"])
+
+
+def refused(call: Callable[..., Any], **parameters: Any) -> str:
+    with pytest.raises(ClientError) as caught:
+        call(**parameters)
+    return str(caught.value.response["Error"]["Code"])
+
+
+def test_a_message_is_sent_received_and_deleted(sqs: Sqs) -> None:
+    url = new_queue(sqs)
+    attributes = {
+        "city": {"DataType": "String", "StringValue": "Oslo"},
+        "count": {"DataType": "Number", "StringValue": "3"},
+        "raw": {"DataType": "Binary", "BinaryValue": b"\xff\x00"},
+    }
+
+    sent = sqs.send_message(QueueUrl=url, MessageBody="héllo\n", MessageAttributes=attributes)
+    (message,) = receive(
+        sqs, url, MessageAttributeNames=["All"], MessageSystemAttributeNames=["All"]
+    )
+    sqs.delete_message(QueueUrl=url, ReceiptHandle=message["ReceiptHandle"])
+
+    assert message["Body"] == "héllo\n"
+    assert message["MessageId"] == sent["MessageId"]
+    assert message["MD5OfBody"] == sent["MD5OfMessageBody"]
+    assert message["MD5OfMessageAttributes"] == sent["MD5OfMessageAttributes"]
+    assert message["MessageAttributes"] == attributes
+    assert message["Attributes"]["ApproximateReceiveCount"] == "1"
+    assert receive(sqs, url, WaitTimeSeconds=0) == []
+
+
+def test_a_queue_is_a_topic(sqs: Sqs, node: NodeProcess) -> None:
+    url = new_queue(sqs)
+    topic = url.rpartition("/")[2]
+
+    attribute = {"color": {"DataType": "String", "StringValue": "red"}}
+    sqs.send_message(QueueUrl=url, MessageBody="from boto3", MessageAttributes=attribute)
+    publish(node, topic, [b"from kafka"])
+
+    values = [message.value() for message in read_from(node, topic, 2)]
+    assert values == [b"from boto3", b"from kafka"]
+    assert {each["Body"] for each in receive(sqs, url)} == {"from boto3", "from kafka"}
+
+
+def test_a_message_that_is_not_deleted_comes_back_with_a_higher_count(sqs: Sqs) -> None:
+    url = new_queue(sqs, VisibilityTimeout="1")
+    sqs.send_message(QueueUrl=url, MessageBody="again")
+
+    (first,) = receive(sqs, url)
+    (second,) = receive(sqs, url, MessageSystemAttributeNames=["ApproximateReceiveCount"])
+
+    assert second["MessageId"] == first["MessageId"]
+    assert second["ReceiptHandle"] != first["ReceiptHandle"]
+    assert second["Attributes"]["ApproximateReceiveCount"] == "2"
+
+
+def test_visibility_can_be_given_up_at_once_or_extended(sqs: Sqs) -> None:
+    url = new_queue(sqs)
+    sqs.send_message(QueueUrl=url, MessageBody="mine")
+    (message,) = receive(sqs, url)
+
+    sqs.change_message_visibility(
+        QueueUrl=url, ReceiptHandle=message["ReceiptHandle"], VisibilityTimeout=0
+    )
+    (again,) = receive(sqs, url)
+    sqs.change_message_visibility(
+        QueueUrl=url, ReceiptHandle=again["ReceiptHandle"], VisibilityTimeout=600
+    )
+
+    stale = refused(
+        sqs.change_message_visibility,
+        QueueUrl=url,
+        ReceiptHandle=message["ReceiptHandle"],
+        VisibilityTimeout=5,
+    )
+    assert stale == "AWS.SimpleQueueService.MessageNotInflight"
+
+
+def test_batches_report_each_entry(sqs: Sqs) -> None:
+    url = new_queue(sqs)
+    entries = [{"Id": str(number), "MessageBody": f"body {number}"} for number in range(9)]
+
+    sent = sqs.send_message_batch(
+        QueueUrl=url, Entries=[*entries, {"Id": "x", "MessageBody": "\0"}]
+    )
+    messages = receive(sqs, url)
+    handles = [
+        {"Id": str(number), "ReceiptHandle": each["ReceiptHandle"]}
+        for number, each in enumerate(messages)
+    ]
+    changed = sqs.change_message_visibility_batch(
+        QueueUrl=url, Entries=[{**each, "VisibilityTimeout": 60} for each in handles]
+    )
+    wrong = {"Id": "wrong", "ReceiptHandle": "nonsense"}
+    deleted = sqs.delete_message_batch(QueueUrl=url, Entries=[*handles, wrong])
+
+    assert [each["Id"] for each in sent["Failed"]] == ["x"]
+    assert len(sent["Successful"]) == len(messages) == len(changed["Successful"]) == 9
+    assert len(deleted["Successful"]) == 9
+    assert [each["Code"] for each in deleted["Failed"]] == ["ReceiptHandleIsInvalid"]
+
+
+def test_a_delayed_message_is_not_early(sqs: Sqs) -> None:
+    url = new_queue(sqs)
+    sqs.send_message(QueueUrl=url, MessageBody="later", DelaySeconds=2)
+
+    assert receive(sqs, url, WaitTimeSeconds=0) == []
+    delayed = "ApproximateNumberOfMessagesDelayed"
+    counts = sqs.get_queue_attributes(QueueUrl=url, AttributeNames=[delayed])
+    assert counts["Attributes"][delayed] == "1"
+    assert [each["Body"] for each in receive(sqs, url)] == ["later"]
+
+
+def test_messages_that_fail_too_often_go_to_the_dead_letter_queue_and_back(sqs: Sqs) -> None:
+    dead_url = new_queue(sqs)
+    policy = {"deadLetterTargetArn": arn_of(sqs, dead_url), "maxReceiveCount": 2}
+    url = new_queue(sqs, VisibilityTimeout="1", RedrivePolicy=json.dumps(policy))
+    sqs.send_message(QueueUrl=url, MessageBody="poison")
+
+    for _ in range(2):
+        (message,) = receive(sqs, url)
+        sqs.change_message_visibility(
+            QueueUrl=url, ReceiptHandle=message["ReceiptHandle"], VisibilityTimeout=0
+        )
+    (dead,) = receive(sqs, dead_url, VisibilityTimeout=1, MessageSystemAttributeNames=["All"])
+
+    assert dead["Body"] == "poison"
+    assert dead["Attributes"]["DeadLetterQueueSourceArn"] == arn_of(sqs, url)
+    sources = sqs.list_dead_letter_source_queues(QueueUrl=dead_url)
+    assert sources["queueUrls"] == [url]
+    wait_until(lambda: _moved_back(sqs, dead_url), "the dead letter to be moved back")
+    assert [each["Body"] for each in receive(sqs, url)] == ["poison"]
+
+
+def _moved_back(sqs: Sqs, dead_url: str) -> bool:
+    source = arn_of(sqs, dead_url)
+    tasks = sqs.list_message_move_tasks(SourceArn=source)["Results"]
+    if not tasks or (tasks[0]["Status"] == "COMPLETED" and not _moved(tasks)):
+        sqs.start_message_move_task(SourceArn=source)
+    return _moved(sqs.list_message_move_tasks(SourceArn=source, MaxResults=10)["Results"])
+
+
+def _moved(tasks: list[dict[str, Any]]) -> bool:
+    return any(task["ApproximateNumberOfMessagesMoved"] == 1 for task in tasks)
+
+
+def test_a_fifo_queue_keeps_the_order_of_groups_and_drops_duplicates(sqs: Sqs) -> None:
+    url = new_queue(sqs, ".fifo", FifoQueue="true", ContentBasedDeduplication="true")
+    for number in range(3):
+        for group in ("a", "b"):
+            body = f"{group}{number}"
+            sqs.send_message(QueueUrl=url, MessageBody=body, MessageGroupId=group)
+    again = sqs.send_message(QueueUrl=url, MessageBody="a0", MessageGroupId="a")
+
+    seen: list[str] = []
+    while len(seen) < 6:
+        for message in receive(sqs, url, MessageSystemAttributeNames=["All"]):
+            assert message["Attributes"]["MessageGroupId"] == message["Body"][0]
+            seen.append(message["Body"])
+            sqs.delete_message(QueueUrl=url, ReceiptHandle=message["ReceiptHandle"])
+
+    assert [each for each in seen if each[0] == "a"] == ["a0", "a1", "a2"]
+    assert [each for each in seen if each[0] == "b"] == ["b0", "b1", "b2"]
+    assert receive(sqs, url, WaitTimeSeconds=0) == []
+    assert again["SequenceNumber"]
+
+
+def test_queues_are_found_listed_changed_tagged_purged_and_deleted(sqs: Sqs) -> None:
+    url = new_queue(sqs)
+    name = url.rpartition("/")[2]
+
+    assert sqs.get_queue_url(QueueName=name)["QueueUrl"] == url
+    assert sqs.list_queues(QueueNamePrefix=name)["QueueUrls"] == [url]
+    sqs.set_queue_attributes(QueueUrl=url, Attributes={"VisibilityTimeout": "77"})
+    sqs.tag_queue(QueueUrl=url, Tags={"team": "a", "stage": "test"})
+    sqs.untag_queue(QueueUrl=url, TagKeys=["stage"])
+    sqs.add_permission(QueueUrl=url, Label="l", AWSAccountIds=["1"], Actions=["*"])
+    sqs.remove_permission(QueueUrl=url, Label="l")
+    sqs.send_message(QueueUrl=url, MessageBody="one")
+    sqs.purge_queue(QueueUrl=url)
+
+    attributes = sqs.get_queue_attributes(QueueUrl=url, AttributeNames=["All"])["Attributes"]
+    assert attributes["VisibilityTimeout"] == "77"
+    assert attributes["ApproximateNumberOfMessages"] == "0"
+    assert sqs.list_queue_tags(QueueUrl=url)["Tags"] == {"team": "a"}
+    too_soon = refused(sqs.purge_queue, QueueUrl=url)
+    assert too_soon == "AWS.SimpleQueueService.PurgeQueueInProgress"
+    sqs.delete_queue(QueueUrl=url)
+    assert refused(sqs.get_queue_url, QueueName=name).endswith("NonExistentQueue")
+
+
+def test_bad_requests_get_the_codes_of_the_real_service(sqs: Sqs) -> None:
+    url = new_queue(sqs)
+    fifo_url = new_queue(sqs, ".fifo", FifoQueue="true")
+    name = url.rpartition("/")[2]
+    entry = {"Id": "1", "MessageBody": "b"}
+    prefix = "AWS.SimpleQueueService."
+
+    codes = [
+        refused(sqs.create_queue, QueueName="no spaces"),
+        refused(sqs.create_queue, QueueName=name, Attributes={"DelaySeconds": "9"}),
+        refused(sqs.create_queue, QueueName="new", Attributes={"DelaySeconds": "901"}),
+        refused(sqs.create_queue, QueueName="new", Attributes={"Nonsense": "1"}),
+        refused(sqs.send_message, QueueUrl=url + "x", MessageBody="b"),
+        refused(sqs.send_message, QueueUrl=url, MessageBody="\x01"),
+        refused(sqs.send_message, QueueUrl=fifo_url, MessageBody="b"),
+        refused(sqs.send_message_batch, QueueUrl=url, Entries=[]),
+        refused(sqs.send_message_batch, QueueUrl=url, Entries=[entry, entry]),
+        refused(sqs.receive_message, QueueUrl=url, MaxNumberOfMessages=11),
+        refused(sqs.delete_message, QueueUrl=url, ReceiptHandle="nonsense"),
+        refused(sqs.get_queue_attributes, QueueUrl=url, AttributeNames=["Nonsense"]),
+    ]
+
+    assert codes == [
+        "InvalidParameterValue",
+        "QueueAlreadyExists",
+        "InvalidAttributeValue",
+        "InvalidAttributeName",
+        f"{prefix}NonExistentQueue",
+        "InvalidMessageContents",
+        "MissingParameter",
+        f"{prefix}EmptyBatchRequest",
+        f"{prefix}BatchEntryIdsNotDistinct",
+        "InvalidParameterValue",
+        "ReceiptHandleIsInvalid",
+        "InvalidAttributeName",
+    ]
