@@ -140,12 +140,11 @@ class Queues:
             partitions = by_leader[node]
             asked = msgspec.structs.replace(request, partitions=partitions)
             try:
-                messages = await self._calls.ask(
-                    TopicPartition(request.topic, partitions[0]),
-                    "queue.receive",
-                    asked,
-                    list[Message],
-                )
+                if node == self._cluster.member.node:
+                    messages = await self._receive_here(asked)
+                else:
+                    place = TopicPartition(request.topic, partitions[0])
+                    messages = await self._calls.ask(place, "queue.receive", asked, list[Message])
             except Unavailable as error:
                 failure = error
                 continue

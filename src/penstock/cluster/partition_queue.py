@@ -168,6 +168,7 @@ class PartitionQueue:
         self._waiting = 0
         self._seen_end = Offset(-1)
         self._is_trimming = False
+        self._is_flushing = False
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at_ms = 0
         machine.on_delivery = self._applied
@@ -286,7 +287,6 @@ class PartitionQueue:
         """Read what was picked and propose its lease; None when all of it is too old or gone."""
         now_ms = self._now_ms()
         try:
-            self.log.check_writable()
             handed, expired = self._read(dispatcher, picks, settings, now_ms)
         except PenstockError:
             dispatcher.put_back(pick.offset for pick in picks)
@@ -416,8 +416,17 @@ class PartitionQueue:
         await self._propose(Leased(group, delivery, [], now_ms, now_ms, expired=runs))
 
     async def _propose(self, event: DeliveryEvent) -> Change:
-        change: Change = await self.log.propose_state(encode_delivery(event))
+        """Commit an event, together with those of everybody who asks in this turn of the loop."""
+        committed = self.log.propose_state_soon(encode_delivery(event))
+        if not self._is_flushing:
+            self._is_flushing = True
+            self._workplace.loop.call_soon(self._flush)
+        change: Change = await committed
         return change
+
+    def _flush(self) -> None:
+        self._is_flushing = False
+        self.log.flush_waiting()
 
     # What was committed.
 

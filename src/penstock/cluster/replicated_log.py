@@ -309,10 +309,7 @@ class ReplicatedLog:
         return self._propose(self._states, self._new_proposal(None, payload, waits_for_commit=True))
 
     def propose_state_soon(self, payload: bytes) -> asyncio.Future[Any]:
-        """Append a state entry that nobody waits for: it shares the next flush of others.
-
-        When none comes it is flushed by itself a moment later.
-        """
+        """Append a state entry with the next flush, or by itself when none comes in a moment."""
         proposal = self._new_proposal(None, payload, waits_for_commit=True)
         self._states.append(proposal)
         self._queued_bytes += proposal.size_bytes
@@ -322,6 +319,10 @@ class ReplicatedLog:
 
     def _drain_soon(self) -> None:
         self._soon = None
+        self.flush_waiting()
+
+    def flush_waiting(self) -> None:
+        """Write what waits now, or when the flush that is under way ends."""
         if self._storage.is_idle:
             self._drain()
 
