@@ -113,7 +113,7 @@ class Rests:
 
     def _beat(self) -> None:
         for log in tuple(self._logs.values()):
-            if log.raft.is_quiet and self._hears_members_of(log):
+            if log.rest is None and log.raft.is_quiet and self._hears_members_of(log):
                 log.raft.try_rest()
         resting = [
             (group, rest)

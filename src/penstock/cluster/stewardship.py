@@ -34,22 +34,36 @@ class Stewardship:
     def __init__(self, metadata: ClusterMetadata, queue: MoveQueue) -> None:
         self._metadata = metadata
         self._queue = queue
+        # Groups that had nothing left to do, with what was wanted and what they had then.
+        self._settled: dict[int, tuple[Replicas, Membership]] = {}
+        # The metadata in which nobody was to be replaced.
+        self._whole_version = -1
 
     def tend(self, logs: list[ReplicatedLog]) -> list[Command]:
         """Let every group that is led here take a step; return what the metadata must note."""
         commands: list[Command] = []
         wanted = {replicas.group: replicas for replicas in self._metadata.all_replicas()}
         waiting = self._queue.waiting()
+        if len(self._settled) > len(wanted):
+            self._settled.clear()
         for log in logs:
             if not log.is_serving:
                 continue
             if log.identity.group == METADATA_GROUP:
                 self._tend_metadata(log)
                 commands += self._replacements()
-            elif log.identity.group in wanted:
+            elif log.identity.group in wanted and not self._is_settled(log, wanted):
                 may_admit = log.identity.group not in waiting
                 commands += self._tend_group(log, wanted[log.identity.group], may_admit=may_admit)
         return commands
+
+    def _is_settled(self, log: ReplicatedLog, wanted: dict[int, Replicas]) -> bool:
+        """Whether a group at rest had nothing left to do when it was last looked at."""
+        if log.rest is None:
+            return False
+        group = log.identity.group
+        replicas, membership = self._settled.get(group, (None, None))
+        return replicas is wanted[group] and membership is log.raft.membership
 
     def _tend_metadata(self, log: ReplicatedLog) -> None:
         """Every node follows the metadata; some of them vote on it."""
@@ -66,6 +80,8 @@ class Stewardship:
         is_settled = self._take_step(log, voters, [], may_admit=may_admit)
         if is_settled and (replicas.leaving or replicas.former):
             return [SettleReplicas(replicas.group, replicas.members)]
+        if is_settled:
+            self._settled[replicas.group] = (replicas, log.raft.membership)
         return []
 
     def _take_step(
@@ -106,10 +122,14 @@ class Stewardship:
     def _replacements(self) -> list[Command]:
         """Give the place of a lost memory to the one that the node has now."""
         commands: list[Command] = []
+        if self._whole_version == self._metadata.version:
+            return commands
         for replicas in self._metadata.all_replicas():
             members = tuple(self._newest(replicas.group, pair) for pair in replicas.members)
             if members != replicas.members:
                 commands.append(ChangeReplicas(replicas.group, members))
+        if not commands:
+            self._whole_version = self._metadata.version
         return commands
 
     def _newest(self, group: int, pair: tuple[int, int]) -> tuple[int, int]:
