@@ -31,8 +31,10 @@ from penstock.delivery import (
     FirstResult,
     KeysMarked,
     Staged,
+    StagedKey,
     key_digest,
     pack_numbers,
+    pack_records,
     stage_number,
 )
 from penstock.errors import InvalidBatch, PenstockError, Unavailable
@@ -62,8 +64,6 @@ InSequence = Callable[
 
 # In place of an entry's index: the producer has sent the batch before.
 _REPEATED = -1
-
-_encode_record = msgspec.msgpack.Encoder().encode
 
 
 class Placement(msgspec.Struct, frozen=True, array_like=True):
@@ -217,10 +217,10 @@ class Intake:
         has_producer = batch.header.has_producer
         event = Staged(
             dues=pack_numbers(plan.staged[place] for place in places),
-            records=[msgspec.Raw(_encode_record(plan.records[place])) for place in places],
+            records=pack_records([plan.records[place] for place in places]),
             at_ms=self._workplace.clock.now_ms(),
             keys={
-                number: plan.digests[place]
+                number: StagedKey(plan.digests[place], plan.records[place].timestamp)
                 for number, place in enumerate(places)
                 if place in plan.digests
             },

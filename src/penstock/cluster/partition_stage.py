@@ -28,8 +28,6 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-import msgspec
-
 from penstock.cluster.replicated_log import ReplicatedLog
 from penstock.cluster.topic_machine import TopicMachine, decode_event, encode_stage_event
 from penstock.cluster.workplace import Workplace
@@ -42,7 +40,9 @@ from penstock.delivery import (
     Waiting,
     index_and_place,
     pack_numbers,
+    pack_records,
     stage_id,
+    unpack_records,
 )
 from penstock.errors import Corruption
 from penstock.ids import TopicPartition
@@ -64,8 +64,6 @@ _RELEASE_BYTES_MAX = 1024 * 1024
 _SLEEP_S_MAX = 1.0
 _RETRY_S = 0.05
 _RESTAGE_MESSAGES_MAX = 2_000
-
-_decode_record = msgspec.msgpack.Decoder(Record).decode
 
 
 class ScheduledRecord(NamedTuple):
@@ -194,21 +192,21 @@ class PartitionStage:
 
     def _read_records(self, found: Sequence[Waiting]) -> list[ScheduledRecord]:
         """Read the records of messages; each entry is read once. Runs in a thread."""
-        by_index: dict[int, list[msgspec.Raw]] = {}
-        scheduled = []
+        by_index: dict[int, list[Waiting]] = {}
         for waiting in found:
-            index, place = index_and_place(waiting.where)
-            entry = by_index.get(index)
-            if entry is None:
-                entry = by_index[index] = self._records_at(index)
-            scheduled.append(ScheduledRecord(waiting, _decode_record(entry[place])))
-        return scheduled
+            by_index.setdefault(index_and_place(waiting.where)[0], []).append(waiting)
+        records: dict[int, Record] = {}
+        for index, group in by_index.items():
+            places = [index_and_place(waiting.where)[1] for waiting in group]
+            read = self._records_at(index, places)
+            records.update(zip((waiting.number for waiting in group), read, strict=True))
+        return [ScheduledRecord(waiting, records[waiting.number]) for waiting in found]
 
-    def _records_at(self, index: int) -> list[msgspec.Raw]:
+    def _records_at(self, index: int, places: Sequence[int]) -> list[Record]:
         event = decode_event(self._log.log.payload_at(index)[1])
         if not isinstance(event, Staged | Restaged):
             raise Corruption(f"entry {index} of {self._log.name} holds no scheduled messages")
-        return event.records
+        return unpack_records(event.records, places)
 
     # What users may do with them.
 
@@ -259,7 +257,7 @@ class PartitionStage:
             scheduled = _first_bytes(await self._read(found))
             event = Restaged(
                 numbers=pack_numbers(each.waiting.number for each in scheduled),
-                records=[msgspec.Raw(msgspec.msgpack.encode(each.record)) for each in scheduled],
+                records=pack_records([each.record for each in scheduled]),
             )
             await self._log.propose_state(encode_stage_event(event))
 

@@ -37,14 +37,17 @@ from penstock.delivery.stage_events import (
     Restaged,
     StageCancelled,
     Staged,
+    StagedKey,
     StageEvent,
     StageMoved,
     index_and_place,
     pack_numbers,
+    pack_records,
     parse_stage_id,
     stage_id,
     stage_number,
     unpack_numbers,
+    unpack_records,
 )
 from penstock.delivery.trace import Trace, TraceKind, TraceStep
 from penstock.delivery.window import FirstResult, Window, key_digest
@@ -86,6 +89,7 @@ __all__ = [
     "StageEvent",
     "StageMoved",
     "Staged",
+    "StagedKey",
     "Trace",
     "TraceKind",
     "TraceStep",
@@ -96,10 +100,12 @@ __all__ = [
     "key_digest",
     "offsets_of",
     "pack_numbers",
+    "pack_records",
     "parse_receipt",
     "parse_stage_id",
     "stage_id",
     "stage_number",
     "to_runs",
     "unpack_numbers",
+    "unpack_records",
 ]

@@ -41,7 +41,6 @@ class _Snapshot(msgspec.Struct, frozen=True, array_like=True):
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(_Snapshot).decode
-_decode_record = msgspec.msgpack.Decoder(Record).decode
 
 
 class Arrivals:
@@ -86,10 +85,9 @@ class Arrivals:
     def _take_in(self, event: Staged, index: int) -> None:
         dues = unpack_numbers(event.dues)
         self.stage.add(index, dues)
-        for place, digest in event.keys.items():
-            timestamp = _decode_record(event.records[place]).timestamp
-            result = FirstResult(-1, stage_number(index, place), timestamp, dues[place])
-            self.window.add(digest, result)
+        for place, key in event.keys.items():
+            result = FirstResult(-1, stage_number(index, place), key.timestamp, dues[place])
+            self.window.add(key.digest, result)
 
     def trim(self, start_offset: int) -> None:
         """Forget the priorities of records that are gone."""

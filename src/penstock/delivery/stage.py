@@ -1,7 +1,8 @@
 """Messages that wait for their time, in as little memory as their times need.
 
-Each message is a row of three integers: when it is due, its number, and where its bytes stand (in
-the form of a number; the same one until its bytes are moved). The bytes themselves stay on disk.
+Each message is a row: when it is due, its number, and where its bytes stand (in the form of a
+number; the same one until its bytes are moved). The bytes themselves stay on disk. A row takes 8
+bytes until its run is sorted, 16 from then on, and 24 after cancellations and moves in its run.
 
 Rows are kept in *runs* of some ten thousand in the order of arrival. A run is sorted by time when
 its first message comes near, which for most runs is long after a restart, and from then on loses
@@ -48,7 +49,12 @@ class Waiting(NamedTuple):
 
 class _SavedRun(msgspec.Struct, frozen=True, array_like=True):
     is_sorted: bool
+    has_moved: bool
+    first_due: int
+    low: int
+    high: int
     dues: bytes
+    spans: list[tuple[int, int]] | None
     numbers: bytes
     wheres: bytes
 
@@ -58,10 +64,18 @@ _decode = msgspec.msgpack.Decoder(list[_SavedRun]).decode
 
 
 class _Run:
-    """Rows that arrived one after the other."""
+    """Rows that arrived one after the other.
+
+    The numbers of what one entry brings follow each other. As long as nobody needs them one by one
+    they are kept as spans: first number and count. Bytes that have not moved stand under their
+    number, and need no column.
+    """
 
     __slots__ = (
         "_first_index",
+        "_numbers",
+        "_spans",
+        "_wheres",
         "dues",
         "first_due",
         "has_moved",
@@ -70,14 +84,13 @@ class _Run:
         "holes",
         "is_sorted",
         "low",
-        "numbers",
-        "wheres",
     )
 
     def __init__(self) -> None:
         self.dues = array("q")
-        self.numbers = array("q")
-        self.wheres = array("q")
+        self._spans: list[tuple[int, int]] | None = []
+        self._numbers = array("q")
+        self._wheres: array[int] | None = None
         # Rows before are gone.
         self.head = 0
         self.holes = 0
@@ -99,18 +112,61 @@ class _Run:
         """True when new messages are to begin another run."""
         return len(self.dues) >= (_SORTED_ROWS if self.is_sorted else _RUN_ROWS)
 
-    def extend(self, dues: "array[int]", numbers: Sequence[int], wheres: Sequence[int]) -> None:
-        first_due, low, high = min(dues), min(numbers), max(numbers)
+    @property
+    def numbers(self) -> "array[int]":
+        """The numbers one by one."""
+        if self._spans is not None:
+            for first, count in self._spans:
+                self._numbers.extend(range(first, first + count))
+            self._spans = None
+        return self._numbers
+
+    @property
+    def wheres(self) -> "array[int]":
+        """Where the bytes stand, one by one."""
+        return self.numbers if self._wheres is None else self._wheres
+
+    # Taking in.
+
+    def add(self, dues: "array[int]", first: int) -> None:
+        """Take in messages whose numbers begin with `first`."""
+        count = len(dues)
+        self._note(dues, first, first + count - 1)
+        if self._spans is not None:
+            self._spans.append((first, count))
+        else:
+            self._numbers.extend(range(first, first + count))
+        if self._wheres is not None:
+            self._wheres.extend(range(first, first + count))
+
+    def extend(self, dues: "array[int]", numbers: "array[int]", wheres: "array[int]") -> None:
+        """Take in messages of any numbers, whose bytes may stand anywhere."""
+        if self._wheres is None and numbers != wheres:
+            self._wheres = array("q", self.numbers)
+        if self._wheres is not None:
+            self._wheres.extend(wheres)
+        self.numbers.extend(numbers)
+        self._note(dues, min(numbers), max(numbers))
+
+    def _note(self, dues: "array[int]", low: int, high: int) -> None:
         is_first = not len(self.dues)
+        first_due = min(dues)
         self.first_due = first_due if is_first else min(self.first_due, first_due)
-        self.low = low if is_first else min(self.low, low)
         self.has_moved = self.has_moved or not (is_first or self.high < low)
+        self.low = low if is_first else min(self.low, low)
         self.high = high if is_first else max(self.high, high)
         self.is_sorted = False
         self._first_index = None
         self.dues.extend(dues)
-        self.numbers.extend(numbers)
-        self.wheres.extend(wheres)
+
+    def absorb(self, later: "_Run") -> None:
+        """Take over all messages of the run that follows."""
+        self.drop_holes()
+        later.drop_holes()
+        self.extend(later.dues, later.numbers, later.wheres)
+        self.has_moved = self.has_moved or later.has_moved
+
+    # Order.
 
     def sort(self) -> None:
         """Order the rows by time, and those of one time by number; holes go."""
@@ -130,8 +186,9 @@ class _Run:
 
     def _keep(self, rows: Sequence[int]) -> None:
         self.dues = array("q", map(self.dues.__getitem__, rows))
-        self.numbers = array("q", map(self.numbers.__getitem__, rows))
-        self.wheres = array("q", map(self.wheres.__getitem__, rows))
+        if self._wheres is not None:
+            self._wheres = array("q", map(self._wheres.__getitem__, rows))
+        self._numbers = array("q", map(self.numbers.__getitem__, rows))
         self.head = 0
         self.holes = 0
 
@@ -143,6 +200,20 @@ class _Run:
     def _find_first_due(self) -> None:
         if self.head < len(self.dues):
             self.first_due = self.dues[self.head]
+
+    def rows_after(self, due_ms: int, number: int) -> Iterator[Waiting]:
+        """Yield messages in order, after one with that time and number."""
+        self.sort()
+        for row in range(bisect_left(self.dues, due_ms, self.head), len(self.dues)):
+            found = self.row(row)
+            if found.number != _HOLE and (found.due_ms, found.number) > (due_ms, number):
+                yield found
+
+    # Finding.
+
+    def row(self, row: int) -> Waiting:
+        """Return what one row says."""
+        return Waiting(self.dues[row], self.numbers[row], self.wheres[row])
 
     def rows_of(self, numbers: set[int]) -> list[int]:
         """Return the rows of those that are here."""
@@ -160,6 +231,26 @@ class _Run:
             return self.numbers.index(number, self.head)
         except ValueError:
             return None
+
+    def first_index(self) -> int:
+        """The oldest entry that holds bytes of a message; there must be one."""
+        if self._first_index is None:
+            if self._spans is not None and self._wheres is None:
+                oldest = self.low
+            else:
+                wheres = self.wheres
+                oldest = min(wheres[row] for row in self._live_rows())
+            self._first_index = index_and_place(oldest)[0]
+        return self._first_index
+
+    def below(self, index: int) -> Iterator[Waiting]:
+        """Yield messages whose bytes stand in an entry before `index`."""
+        end = stage_number(index, 0)
+        for row in self._live_rows():
+            if self.wheres[row] < end:
+                yield self.row(row)
+
+    # Letting go.
 
     def remove_front(self, numbers: set[int]) -> None:
         """Take the first rows that are in `numbers` out of both."""
@@ -181,19 +272,16 @@ class _Run:
 
     def _drop_front(self) -> None:
         """Give memory back."""
-        for column in (self.dues, self.numbers, self.wheres):
-            del column[: self.head]
+        for column in (self.dues, self.numbers, self._wheres):
+            if column is not None:
+                del column[: self.head]
         self.head = 0
-
-    def absorb(self, later: "_Run") -> None:
-        """Take over all messages of the run that follows."""
-        self.drop_holes()
-        later.drop_holes()
-        self.extend(later.dues, later.numbers, later.wheres)
-        self.has_moved = self.has_moved or later.has_moved
 
     def remove(self, rows: Sequence[int]) -> None:
         """Leave holes; those in front are gone at once."""
+        if self._wheres is None:
+            # A hole has no number, and its bytes would stand nowhere.
+            self._wheres = array("q", self.numbers)
         for row in rows:
             self.numbers[row] = _HOLE
         self.holes += len(rows)
@@ -203,44 +291,40 @@ class _Run:
 
     def move_bytes(self, row: int, where: int) -> None:
         """The bytes of a message stand elsewhere from now on."""
-        self.wheres[row] = where
+        if self._wheres is None:
+            self._wheres = array("q", self.numbers)
+        self._wheres[row] = where
         self._first_index = None
 
-    def first_index(self) -> int:
-        """The oldest entry that holds bytes of a message; there must be one."""
-        if self._first_index is None:
-            oldest = min(self.wheres[row] for row in self._live_rows())
-            self._first_index = index_and_place(oldest)[0]
-        return self._first_index
-
-    def below(self, index: int) -> Iterator[Waiting]:
-        """Yield messages whose bytes stand in an entry before `index`."""
-        end = stage_number(index, 0)
-        for row in self._live_rows():
-            if self.wheres[row] < end:
-                yield Waiting(self.dues[row], self.numbers[row], self.wheres[row])
-
-    def rows_after(self, due_ms: int, number: int) -> Iterator[Waiting]:
-        """Yield messages in order, after one with that time and number."""
-        self.sort()
-        for row in range(bisect_left(self.dues, due_ms, self.head), len(self.dues)):
-            found = Waiting(self.dues[row], self.numbers[row], self.wheres[row])
-            if found.number != _HOLE and (found.due_ms, found.number) > (due_ms, number):
-                yield found
+    # Snapshots.
 
     def saved(self) -> _SavedRun:
         """Return the run without its holes."""
         self.drop_holes()
-        columns = (self.dues, self.numbers, self.wheres)
-        return _SavedRun(self.is_sorted, *(pack_numbers(column) for column in columns))
+        return _SavedRun(
+            is_sorted=self.is_sorted,
+            has_moved=self.has_moved,
+            first_due=self.first_due,
+            low=self.low,
+            high=self.high,
+            dues=pack_numbers(self.dues),
+            spans=self._spans,
+            numbers=pack_numbers(self._numbers),
+            wheres=b"" if self._wheres is None else pack_numbers(self._wheres),
+        )
 
     @classmethod
     def restored(cls, saved: _SavedRun) -> "_Run":
+        """Return the run that was saved."""
         run = cls()
-        dues, numbers, wheres = map(unpack_numbers, (saved.dues, saved.numbers, saved.wheres))
-        run.extend(dues, numbers, wheres)
+        run.dues = unpack_numbers(saved.dues)
+        run._spans = saved.spans
+        run._numbers = unpack_numbers(saved.numbers)
+        run._wheres = unpack_numbers(saved.wheres) if saved.wheres else None
         run.is_sorted = saved.is_sorted
-        run.has_moved = True
+        run.has_moved = saved.has_moved
+        run.first_due = saved.first_due
+        run.low, run.high = saved.low, saved.high
         return run
 
 
@@ -265,8 +349,7 @@ class Stage:
 
     def add(self, index: int, dues: "array[int]") -> None:
         """Take in the messages that entry `index` brings."""
-        numbers = range(stage_number(index, 0), stage_number(index, len(dues)))
-        self._open_run().extend(dues, numbers, numbers)
+        self._open_run().add(dues, stage_number(index, 0))
 
     def _open_run(self) -> _Run:
         if not self._runs or self._runs[-1].is_full:
@@ -345,7 +428,9 @@ class Stage:
         if found:
             moved = sorted(found)
             self._open_run().extend(
-                array("q", [due_ms]) * len(moved), moved, [found[number] for number in moved]
+                array("q", [due_ms]) * len(moved),
+                array("q", moved),
+                array("q", [found[number] for number in moved]),
             )
         return [number in found for number in numbers]
 

@@ -6,29 +6,36 @@ there. The number is its name for good, also when its bytes are moved to a later
 
 import sys
 from array import array
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import msgspec
 
 from penstock.errors import InvalidRequest, MessageNotFound
+from penstock.record import Record
 
 # An entry brings fewer messages than this.
 _PLACE_BITS = 20
 STAGED_MAX = 1 << _PLACE_BITS
 
 
+class StagedKey(msgspec.Struct, frozen=True, array_like=True):
+    """The digest of a message's idempotency key, and the time that its publisher gave it."""
+
+    digest: bytes
+    timestamp: int
+
+
 class Staged(msgspec.Struct, frozen=True, tag="stage", omit_defaults=True):
     """Messages wait for their time.
 
-    `dues` are their times in the order of `records`, which are encoded one by one, so that one
-    can be read without the others. `header` is that of the producer's batch, where it counts its
-    batches; `keys` are the digests of idempotency keys by place.
+    `dues` are their times, in the order of `records`. `header` is that of the producer's batch,
+    where it counts its batches; `keys` are the idempotency keys by place.
     """
 
     dues: bytes
-    records: list[msgspec.Raw]
+    records: bytes
     at_ms: int
-    keys: dict[int, bytes] = {}
+    keys: dict[int, StagedKey] = {}
     header: bytes = b""
 
 
@@ -36,7 +43,7 @@ class Restaged(msgspec.Struct, frozen=True, tag="restage"):
     """The bytes of waiting messages stand here from now on, so that old segments can go."""
 
     numbers: bytes
-    records: list[msgspec.Raw]
+    records: bytes
 
 
 class StageCancelled(msgspec.Struct, frozen=True, tag="unstage"):
@@ -62,6 +69,22 @@ class KeysMarked(msgspec.Struct, frozen=True, tag="keys"):
 
 
 StageEvent = Staged | Restaged | StageCancelled | StageMoved | KeysMarked
+
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode_list = msgspec.msgpack.Decoder(list[msgspec.Raw]).decode
+_decode_record = msgspec.msgpack.Decoder(Record).decode
+
+
+def pack_records(records: Sequence[Record]) -> bytes:
+    """Return records as an entry of the stage holds them: applying it leaves them alone."""
+    return _encode(records)
+
+
+def unpack_records(packed: bytes, places: Sequence[int]) -> list[Record]:
+    """Return the records at some places; the others are passed over."""
+    records = _decode_list(packed)
+    return [_decode_record(records[place]) for place in places]
 
 
 def stage_number(index: int, place: int) -> int:
@@ -93,10 +116,11 @@ def parse_stage_id(text: str) -> tuple[int, int]:
     return int(partition), stage_number(int(index), int(place))
 
 
-def pack_numbers(numbers: Iterable[int]) -> bytes:
+def pack_numbers(numbers: "Iterable[int] | array[int]") -> bytes:
     """Return numbers as little endian 64 bit integers."""
-    packed = array("q", numbers)
+    packed = numbers if isinstance(numbers, array) else array("q", numbers)
     if sys.byteorder == "big":
+        packed = array("q", packed)
         packed.byteswap()
     return packed.tobytes()
 
