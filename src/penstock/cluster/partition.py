@@ -12,7 +12,13 @@ from penstock.cluster.machine import Machine
 from penstock.cluster.partition_intake import Intake
 from penstock.cluster.partition_queue import DeliveryHost, PartitionQueue
 from penstock.cluster.partition_stage import PartitionStage
-from penstock.cluster.producers import ProducerState, after_batch, check_sequence, next_sequence
+from penstock.cluster.producers import (
+    ProducerState,
+    after_batch,
+    check_sequence,
+    is_before,
+    next_sequence,
+)
 from penstock.cluster.replicated_log import ReplicaIdentity, ReplicatedLog, Transport
 from penstock.cluster.topic_machine import TopicMachine, encode_start_moved
 from penstock.cluster.traffic import Traffic
@@ -191,15 +197,23 @@ class Partition:
         if not header.has_producer:
             return
         refusal = _Refusal(header.producer_epoch, header.base_sequence, reason)
+        noted = self._refused.get(header.producer_id)
+        if noted is None or noted.epoch != refusal.epoch or not self._is_open(noted, header):
+            self._note(header.producer_id, refusal)
+
+    def _is_open(self, noted: _Refusal, header: BatchHeader) -> bool:
+        """True while the batch of an earlier refusal is not known to be stored, and comes before.
+
+        A replica that does not lead yet may lag behind what is stored, so the next sequence cannot
+        be told at that time; it is when another batch is judged by it.
+        """
         in_flight = self._in_flight_of(header.producer_id)
         known = in_flight.state if in_flight else self._machine.producers.get(header.producer_id)
-        noted = self._refused.get(header.producer_id)
-        if known is None:
-            is_first = noted is None or noted.epoch != refusal.epoch
-        else:
-            is_first = refusal.sequence == next_sequence(known, refusal.epoch)
-        if is_first:
-            self._note(header.producer_id, refusal)
+        is_first = not is_before(header.base_sequence, noted.sequence)
+        is_stored = known is not None and is_before(
+            noted.sequence, next_sequence(known, noted.epoch)
+        )
+        return is_first and not is_stored
 
     def _note(self, producer_id: int, refusal: _Refusal) -> None:
         if len(self._refused) >= _REFUSED_MAX:

@@ -64,7 +64,7 @@ def check_sequence(state: ProducerState | None, header: BatchHeader) -> Sequence
     expected = next_sequence(state, header.producer_epoch)
     if header.base_sequence == expected:
         return None
-    if header.producer_epoch == state.epoch and _is_before(header.last_sequence, expected):
+    if header.producer_epoch == state.epoch and is_before(header.last_sequence, expected):
         raise DuplicateSequence(
             f"producer {header.producer_id} repeats sequence {header.base_sequence}, which is older"
             f" than the last {BATCHES_KEPT} batches; the next one is {expected}"
@@ -90,6 +90,6 @@ def after_batch(state: ProducerState | None, header: BatchHeader, offset: int) -
     return ProducerState(header.producer_epoch, kept, header.max_timestamp)
 
 
-def _is_before(sequence: int, other: int) -> bool:
+def is_before(sequence: int, other: int) -> bool:
     """Compare sequences that wrap at 2^31: the shorter way round decides."""
     return 0 < ((other - sequence) & _SEQUENCE_MASK) < _SEQUENCE_MASK // 2

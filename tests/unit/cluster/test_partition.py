@@ -229,6 +229,33 @@ def test_batches_behind_one_that_was_turned_away_are_not_called_out_of_order(
         run(scene(known))
 
 
+def test_batches_are_not_called_out_of_order_by_one_who_lagged_when_it_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def does_not_lead_yet() -> None:
+        raise NotLeader("not all of the log is applied")
+
+    async def scene() -> None:
+        partition = await SimMachine().partition()
+        await partition.publish(numbered_batch(0, b"known"))
+        with monkeypatch.context() as patch:
+            patch.setattr(partition.log, "check_writable", does_not_lead_yet)
+            for sequence in (3, 4):
+                with pytest.raises(NotLeader):
+                    partition.publish(numbered_batch(sequence, b"early"))
+        # What the replica lacked arrives; only then is the third batch the next one.
+        for sequence in (1, 2):
+            batch = numbered_batch(sequence, b"stored elsewhere")
+            await partition.log.propose_records(batch)
+
+        with pytest.raises(NotLeader):
+            partition.publish(numbered_batch(4, b"early"))
+        for sequence in (3, 4, 5):
+            assert await partition.publish(numbered_batch(sequence, b"v")) == sequence
+
+    run(scene())
+
+
 def test_a_producer_that_was_turned_away_may_begin_again_under_a_new_epoch() -> None:
     async def scene() -> None:
         partition = await SimMachine().partition()
