@@ -163,16 +163,14 @@ def limit_offsets(start: Mapping[TopicPartition, int], end: Offsets, offsets_max
     A partition that has something gives at least one offset while there is room, so that none
     waits forever behind a large one.
     """
-    waiting = {place: end[place] - start[place] for place in sorted(end)}
+    waiting = {place: max(end[place] - start[place], 0) for place in sorted(end)}
     total = sum(waiting.values())
     if total <= offsets_max:
         return end
     limited = dict(end)
     left = offsets_max
-    for place in sorted(waiting, key=lambda place: waiting[place]):
-        share = 0
-        if waiting[place] > 0 and left > 0:
-            share = min(waiting[place], left, max(1, offsets_max * waiting[place] // total))
+    for place in sorted(filter(waiting.get, waiting), key=waiting.__getitem__):
+        share = min(waiting[place], left, max(1, offsets_max * waiting[place] // total))
         limited[place] = start[place] + share
         left -= share
     return limited
