@@ -28,6 +28,7 @@ from penstock.protocols.http import create_app
 from penstock.protocols.http.app import ERROR_STATUSES
 from penstock.protocols.kafka.apis import all_apis
 from penstock.protocols.kafka.errors import error_code
+from penstock.spark import OPTIONS as SPARK_OPTIONS
 from tests.processes import NodeProcess
 
 REFERENCE = Path(__file__).parents[2] / "docs" / "reference"
@@ -274,6 +275,19 @@ def _table(columns: tuple[str, ...], rows: list[Any]) -> str:
     return "\n".join(f"| {' | '.join(str(cell) for cell in line)} |" for line in lines)
 
 
+def spark_options() -> str:
+    """The options of `format("penstock")`."""
+    rows = [(f"`{each.name}`", each.default, f"{each.meaning}.") for each in SPARK_OPTIONS]
+    return _page(
+        "Options of the Spark source",
+        """`spark.read` and `spark.readStream` with `format("penstock")` take these options. Most
+have the names and meanings that they have in Spark's Kafka source; upper and lower case make
+no difference. An option that is not listed is refused.
+[How to use them](../how-to/spark.md).""",
+        _table(("Option", "Default", "Meaning"), rows),
+    )
+
+
 PAGES: dict[str, Callable[[], str]] = {
     "cli.md": cli,
     "errors.md": error_codes,
@@ -281,6 +295,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "kafka-apis.md": kafka_apis,
     "metrics.md": metrics,
     "options.md": reference_markdown,
+    "spark-options.md": spark_options,
     "topic-settings.md": topic_settings,
 }
 

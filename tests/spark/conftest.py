@@ -20,10 +20,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(scope="session")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """The session that all tests share."""
+def java() -> None:
+    """Skip what cannot run here."""
     if shutil.which("java") is None:
         pytest.skip("there is no Java: Spark needs 17 or newer")
+
+
+@pytest.fixture(scope="session")
+def spark(java: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """The session that all tests share."""
     warehouse = tmp_path_factory.mktemp("warehouse")
     session = open_session(
         "penstock-tests",

@@ -1,0 +1,175 @@
+"""What goes wrong is outlived where it passes, and told once where it does not."""
+
+import json
+import re
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from confluent_kafka import TopicPartition as KafkaPartition
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+from pyspark.sql.readwriter import DataFrameReader
+from pyspark.sql.streaming import DataStreamReader
+
+from penstock.client import Admin, Connection, NewTopic
+from penstock.errors import BadChecksum, OffsetOutOfRange, TopicNotFound, Unavailable
+from penstock.spark import FetchSettings, read_range
+from tests.kafka_clients import DEADLINE_S, new_admin, new_topic, publish, unique
+from tests.processes import ClusterProcess, NodeProcess
+
+# One batch to a fetch, so that a range takes many of them.
+SMALL = FetchSettings(fetch_bytes=1, patience_ms=60_000)
+IMPATIENT = FetchSettings(patience_ms=500)
+RECORDS = 200
+
+
+def publish_batches(node: NodeProcess, topic: str) -> list[bytes]:
+    values = [b"%d" % number for number in range(RECORDS)]
+    publish(node, topic, list(values), batch_num_messages=10, linger_ms=100)
+    return values
+
+
+def values_of(batches: Iterator[pa.RecordBatch]) -> list[bytes]:
+    return [value for batch in batches for value in batch["value"].to_pylist()]
+
+
+def message_of(error: PySparkException) -> str:
+    """Return what was raised in Python, without the traces around it."""
+    lines = [line for line in str(error).splitlines() if line.startswith("penstock.errors.")]
+    assert len(lines) == 1, str(error)
+    return lines[0]
+
+
+def test_a_node_that_is_killed_and_started_again_is_waited_for(tmp_path: Path) -> None:
+    with NodeProcess(tmp_path) as node:
+        topic = new_topic(node)
+        values = publish_batches(node, topic)
+        batches = read_range(node.bootstrap, topic, 0, 0, RECORDS, settings=SMALL)
+        first = next(batches)["value"].to_pylist()
+
+        node.kill()
+        starting = threading.Thread(target=node.start)
+        starting.start()
+        rest = values_of(batches)
+        starting.join()
+
+    assert first + rest == values
+
+
+def test_reading_goes_on_with_the_next_leader(tmp_path: Path) -> None:
+    with ClusterProcess(tmp_path, 3) as cluster:
+        admin = Admin(Connection(cluster.bootstrap))
+        topic = unique("topic")
+        admin.create_topic(NewTopic(name=topic, partitions=1, replication_factor=3))
+        values = publish_batches(cluster[1], topic)
+        batches = read_range(cluster.bootstrap, topic, 0, 0, RECORDS, settings=SMALL)
+        first = next(batches)["value"].to_pylist()
+
+        leader = admin.topic(topic).partitions[0].leader
+        assert leader is not None
+        cluster[leader].kill()
+        rest = values_of(batches)
+
+    assert first + rest == values
+
+
+def test_records_that_retention_removed_are_told_or_left_out(
+    node: NodeProcess, reading: Callable[..., DataFrameReader]
+) -> None:
+    topic = new_topic(node)
+    publish_batches(node, topic)
+    admin = new_admin(node)
+    for future in admin.delete_records([KafkaPartition(topic, 0, 50)]).values():
+        future.result(DEADLINE_S)
+
+    with pytest.raises(OffsetOutOfRange, match=f"topic {topic} partition 0 offset 20: offsets up"):
+        values_of(read_range(node.bootstrap, topic, 0, 20, RECORDS))
+    with pytest.raises(PySparkException) as caught:
+        reading(subscribe=topic, startingOffsets=json.dumps({topic: {"0": 20}})).load().count()
+    left = FetchSettings(fails_on_data_loss=False)
+
+    assert "holds offsets 50 up to 200" in message_of(caught.value)
+    rest = values_of(read_range(node.bootstrap, topic, 0, 20, RECORDS, settings=left))
+    assert rest == [b"%d" % number for number in range(50, RECORDS)]
+
+
+def test_a_flipped_byte_on_disk_is_told_with_its_place(
+    node: NodeProcess, reading: Callable[..., DataFrameReader]
+) -> None:
+    topic = new_topic(node)
+    publish(node, topic, [b"before"])
+    publish(node, topic, [b"precious"])
+    for path in node.data_dir.rglob("*.log"):
+        data = path.read_bytes()
+        if b"precious" in data:
+            path.write_bytes(data.replace(b"precious", b"previous"))
+
+    with pytest.raises(BadChecksum, match=f"topic {topic} partition 0 offset 1: a batch carries"):
+        values_of(read_range(node.bootstrap, topic, 0, 0, 2))
+    with pytest.raises(PySparkException, match=f"topic {topic} partition 0 offset 1: a batch"):
+        reading(subscribe=topic).load().collect()
+
+
+def test_an_address_where_nobody_listens_is_named(
+    spark: SparkSession, reading: Callable[..., DataFrameReader]
+) -> None:
+    reader = reading(subscribe="orders", kafkaConsumer_pollTimeoutMs=500)
+
+    with pytest.raises(PySparkException) as caught:
+        reader.option("kafka.bootstrap.servers", "127.0.0.1:1").load().count()
+
+    assert re.search("broker 127.0.0.1:1 cannot be reached: .*refused", message_of(caught.value))
+
+
+def test_topics_and_partitions_that_are_not_there_are_named(
+    node: NodeProcess, reading: Callable[..., DataFrameReader]
+) -> None:
+    topic, absent = new_topic(node), unique("absent")
+
+    with pytest.raises(PySparkException) as no_topic:
+        reading(subscribe=absent, kafkaConsumer_pollTimeoutMs=500).load().count()
+    with pytest.raises(PySparkException) as no_partition:
+        reading(assign=json.dumps({topic: [4]})).load().count()
+    with pytest.raises(TopicNotFound, match=f"topic {absent} partition 0 offset 7: there is no"):
+        values_of(read_range(node.bootstrap, absent, 0, 7, 9, settings=IMPATIENT))
+
+    assert f"there is no topic {absent}" in message_of(no_topic.value)
+    assert f"topic {topic} has no partition 4; it has 1 partitions" in message_of(
+        no_partition.value
+    )
+
+
+def test_records_that_never_come_are_waited_for_a_limited_time(node: NodeProcess) -> None:
+    topic = new_topic(node)
+
+    with pytest.raises(Unavailable, match=f"topic {topic} partition 0 offset 0: no records came"):
+        values_of(read_range(node.bootstrap, topic, 0, 0, 5, settings=IMPATIENT))
+
+
+def test_options_are_refused_before_anything_is_read(
+    reading: Callable[..., DataFrameReader], streaming: Callable[..., DataStreamReader]
+) -> None:
+    with pytest.raises(PySparkException, match="unknown option speed; the source knows kafka"):
+        reading(subscribe="a", speed=11).load()
+    with pytest.raises(PySparkException, match="a batch would hold nothing"):
+        reading(subscribe="a", startingOffsets="latest").load().count()
+
+
+def test_a_checkpoint_of_another_topic_ends_the_query_with_one_error(
+    node: NodeProcess, streaming: Callable[..., DataStreamReader], tmp_path: Path
+) -> None:
+    first, second = new_topic(node), new_topic(node)
+    publish(node, first, [b"1", b"2"])
+
+    def run(topic: str) -> None:
+        frame = streaming(subscribe=topic, startingOffsets="earliest").load()
+        writer = frame.writeStream.format("noop").trigger(availableNow=True)
+        writer.option("checkpointLocation", str(tmp_path)).start().awaitTermination(DEADLINE_S * 4)
+
+    run(first)
+
+    with pytest.raises(PySparkException, match=f"topic {first} partition 0 offset 2: the part"):
+        run(second)

@@ -1,0 +1,97 @@
+"""A Spark cluster of one master and two workers reads a topic."""
+
+import os
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import pyspark
+import pytest
+
+from tests.kafka_clients import new_topic, publish
+from tests.processes import NodeProcess, free_ports
+
+SPARK_CLASS = Path(pyspark.__file__).parent / "bin" / "spark-class"
+DEADLINE_S = 120.0
+# Java that starts fast: six of them run at once here.
+ENVIRON = {
+    **os.environ,
+    "JAVA_TOOL_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xshare:auto",
+    "SPARK_LOCAL_IP": "127.0.0.1",
+}
+JOB = """
+import sys
+from penstock.spark import open_session
+
+master, bootstrap, topic = sys.argv[1:]
+spark = open_session("cluster", master=master, settings={
+    "spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1",
+    "spark.cores.max": "2", "spark.executor.cores": "1", "spark.executor.memory": "512m",
+})
+reader = spark.read.format("penstock").option("kafka.bootstrap.servers", bootstrap)
+records = reader.option("subscribe", topic).option("minPartitions", "4").load()
+total = records.selectExpr("sum(int(string(value)))").first()[0]
+# The driver counts itself.
+executors = spark.sparkContext._jsc.sc().getExecutorMemoryStatus().size() - 1
+print("total", total, "executors", executors)
+spark.stop()
+"""
+
+
+@contextmanager
+def started(log: Path, wanted: str, *arguments: str) -> Iterator[re.Match[str]]:
+    """Run one daemon of Spark until the block ends; give what its log says."""
+    with log.open("w") as out:
+        process = subprocess.Popen(
+            [str(SPARK_CLASS), *arguments], stdout=out, stderr=out, env=ENVIRON
+        )
+    try:
+        yield _wait_for(log, wanted)
+    finally:
+        process.terminate()
+        process.wait(DEADLINE_S)
+
+
+def _wait_for(log: Path, wanted: str) -> re.Match[str]:
+    deadline = time.monotonic() + DEADLINE_S
+    while time.monotonic() < deadline:
+        if (match := re.search(wanted, log.read_text())) is not None:
+            return match
+        time.sleep(0.1)
+    raise AssertionError(f"{wanted} is not in {log.read_text()[-2000:]}")
+
+
+@pytest.mark.usefixtures("java")
+def test_executors_of_a_standalone_cluster_read_a_topic(node: NodeProcess, tmp_path: Path) -> None:
+    topic = new_topic(node, partitions=2)
+    for partition in (0, 1):
+        publish(node, topic, [b"%d" % number for number in range(100)], partition=partition)
+    (port,) = free_ports(1)
+    master = f"spark://127.0.0.1:{port}"
+    local = ("--host", "127.0.0.1", "--webui-port", "0")
+
+    with ExitStack() as running:
+        running.enter_context(
+            started(
+                tmp_path / "master.log", "I have been elected leader",
+                "org.apache.spark.deploy.master.Master", *local, "--port", str(port),
+            )
+        )  # fmt: skip
+        for number in (1, 2):
+            running.enter_context(
+                started(
+                    tmp_path / f"worker-{number}.log", "Successfully registered with master",
+                    "org.apache.spark.deploy.worker.Worker", *local, "--cores", "1",
+                    "--memory", "600m", "--work-dir", str(tmp_path / f"work-{number}"), master,
+                )
+            )  # fmt: skip
+        job = subprocess.run(
+            [sys.executable, "-c", JOB, master, node.bootstrap, topic],
+            capture_output=True, text=True, timeout=240, env=ENVIRON,
+        )  # fmt: skip
+
+    assert job.stdout.strip() == f"total {2 * sum(range(100))} executors 2", job.stderr[-3000:]
