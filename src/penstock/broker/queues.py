@@ -198,7 +198,7 @@ class Queues:
                 failure = error
                 continue
             if delivery is not None:
-                messages += _messages(request.topic, number, delivery)
+                messages += _messages(queue, request.group, delivery)
                 if len(messages) >= request.count_max:
                     break
         if failure is not None and not messages:
@@ -209,13 +209,17 @@ class Queues:
         return self._cluster.partition(TopicPartition(topic, partition)).queue
 
 
-def _messages(topic: str, partition: int, delivery: Delivery) -> list[Message]:
+def _messages(queue: PartitionQueue, group: str, delivery: Delivery) -> list[Message]:
+    topic, partition = queue.place
+    ledger = queue.ledger(group)
     at_ms, until_ms = delivery.at_ms, delivery.until_ms
     prefix = f"{partition:x}.{delivery.number:x}."
     messages = []
     for record, attempt in delivery.messages:
         offset = record.offset
-        message_id, priority = None, PRIORITY_NORMAL
+        message_id, priority, first_ms = None, PRIORITY_NORMAL, at_ms
+        if attempt > 1:
+            first_ms = ledger.first_delivered_ms(offset) or at_ms
         if record.headers:
             message_id, priority = _marks(record)
         messages.append(
@@ -226,7 +230,7 @@ def _messages(topic: str, partition: int, delivery: Delivery) -> list[Message]:
                 message_id or f"{partition}-{offset}",
                 f"{prefix}{offset:x}",
                 attempt,
-                at_ms,
+                first_ms,
                 until_ms,
                 record.timestamp,
                 priority,

@@ -66,6 +66,7 @@ class _Saved(msgspec.Struct, frozen=True):
     waiting: dict[int, int]
     dying: dict[int, Dying]
     keys: dict[int, int]
+    first_ms: dict[int, int] = {}
 
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -82,6 +83,8 @@ class Ledger:
         self.in_flight = 0
         # Deliveries before the current lease; offsets that never came back are left out.
         self._attempts: dict[int, int] = {}
+        # When those that came back went out first.
+        self._first_ms: dict[int, int] = {}
         self.waiting: dict[int, int] = {}
         self.dying: dict[int, Dying] = {}
         self.keys: dict[int, int] = {}
@@ -89,6 +92,10 @@ class Ledger:
     def attempts(self, offset: int) -> int:
         """How often a message went out before, the lease that it may be under excepted."""
         return self._attempts.get(offset, 0)
+
+    def first_delivered_ms(self, offset: int) -> int | None:
+        """When a message that came back went out first; None for one that never came back."""
+        return self._first_ms.get(offset)
 
     def is_settled(self, offset: int) -> bool:
         """True when the group is done with a message."""
@@ -153,6 +160,7 @@ class Ledger:
             offsets = lease.overdue(event.at_ms)
             self._end(lease, delivery, to_runs(offsets), change)
             for offset in offsets:
+                self._first_ms.setdefault(offset, lease.at_ms)
                 self._fail(offset, event.at_ms, event.attempts_max, EXPIRY_REASON)
                 self._note_failed(offset, change)
         return change
@@ -209,7 +217,7 @@ class Ledger:
     def _settle(self, runs: Iterable[Run]) -> None:
         for start, end in runs:
             self.done.add_range(start, end)
-            for known in (self._attempts, self.waiting, self.dying, self.keys):
+            for known in (self._attempts, self._first_ms, self.waiting, self.dying, self.keys):
                 for offset in self._known_in(known, start, end):
                     del known[offset]
         self._raise_floor()
@@ -242,7 +250,12 @@ class Ledger:
 
     def _take_one(self, failure: Failure, change: Change) -> bool:
         run = (failure.offset, failure.offset + 1)
-        return bool(self._take(Part(failure.delivery, [run]), change))
+        lease = self.leases.get(failure.delivery)
+        if not self._take(Part(failure.delivery, [run]), change):
+            return False
+        assert lease is not None, "a lease ended"
+        self._first_ms.setdefault(failure.offset, lease.at_ms)
+        return True
 
     def _end(self, lease: Lease, delivery: int, runs: list[Run], change: Change) -> None:
         before = lease.live_count
@@ -281,6 +294,7 @@ class Ledger:
             self.waiting,
             self.dying,
             self.keys,
+            self._first_ms,
         )
         return _encode(saved)
 
@@ -296,4 +310,5 @@ class Ledger:
         ledger.waiting = saved.waiting
         ledger.dying = saved.dying
         ledger.keys = saved.keys
+        ledger._first_ms = saved.first_ms
         return ledger

@@ -6,6 +6,7 @@ import pytest
 
 from penstock.broker import Broker, Message, Nack, Reject
 from penstock.errors import (
+    DiskFull,
     InvalidGroupId,
     InvalidReceipt,
     InvalidRequest,
@@ -99,6 +100,7 @@ def test_a_message_whose_lease_ends_comes_back_and_its_old_receipt_is_refused() 
 
         assert values(second) == [b"a"]
         assert second[0].attempt == 2
+        assert second[0].first_delivered_ms == first[0].first_delivered_ms
         (refused,) = await broker.queues.ack(TOPIC, GROUP, [first[0].receipt])
         assert isinstance(refused, LeaseExpired)
         assert await broker.queues.ack(TOPIC, GROUP, [second[0].receipt]) == [None]
@@ -327,6 +329,49 @@ def test_a_lease_that_was_not_journalled_is_forgotten_and_its_receipt_refused() 
         assert again.attempt == message.attempt == 2
         (refused,) = await reborn.queues.ack(TOPIC, GROUP, [message.receipt])
         assert isinstance(refused, LeaseExpired)
+
+    run(scene())
+
+
+def test_a_disk_that_is_nearly_full_refuses_publishes_and_takes_acks() -> None:
+    async def scene() -> None:
+        broker = await started_with(b"a")
+        broker.space.is_low = True
+
+        with pytest.raises(DiskFull):
+            await publish(broker, b"b")
+        (message,) = await receive(broker)
+
+        assert await broker.queues.ack(TOPIC, GROUP, [message.receipt]) == [None]
+
+    run(scene())
+
+
+def test_messages_that_are_too_old_are_not_delivered() -> None:
+    async def scene() -> None:
+        broker = await started_with(b"a", b"b")
+        await broker.queues.configure_group(TOPIC, GROUP, {"delivery.ttl.ms": "1000"})
+
+        assert await receive(broker) == []
+        await asyncio.sleep(0.1)
+
+        assert (await broker.queues.status(TOPIC, GROUP)).unsettled == 0
+        assert values(await broker.queues.receive(TOPIC, "patient", count_max=5)) == [b"a", b"b"]
+
+    run(scene())
+
+
+def test_in_strict_order_messages_that_are_too_old_are_passed() -> None:
+    async def scene() -> None:
+        broker = await started_with(b"old", b"old too")
+        settings = {"delivery.ttl.ms": "1000", "delivery.order": "strict"}
+        await broker.queues.configure_group(TOPIC, GROUP, settings)
+        record = Record(0, LoopClock().now_ms(), None, b"new")
+        await broker.publisher.publish(
+            TopicPartition(TOPIC, 0), memoryview(encode_batch([record]))
+        ).offset
+
+        assert values(await receive(broker, wait_ms=900)) == [b"new"]
 
     run(scene())
 
