@@ -422,8 +422,13 @@ class PartitionLog:
         return None
 
     def state_entries(self, start: int) -> Iterator[StateEntry]:
-        """Yield the state entries from index `start` on; raise `Corruption` on a damaged one."""
+        """Yield the state entries from index `start` on; raise `Corruption` on a damaged one.
+
+        What is still being written is left out: it would look like damage.
+        """
         for row, segment, index in self.rows(start):
+            if index >= self.written_index:
+                return
             if row.kind == EntryKind.STATE:
                 data = segment.files.state.read_at(row.state_position, row.size)
                 entry = read_state_entry(data)

@@ -295,6 +295,14 @@ def test_a_reader_is_never_led_past_records_by_a_row_that_rots(damaged: int, bit
         assert split_stored(part.read())[0].header.base_offset == offset // 2 * 2
 
 
+def test_a_state_entry_that_is_being_written_is_not_taken_for_damage() -> None:
+    _, log = new_log()
+    append_state(log, b"s")
+    log.append_state(b"t", term=Term(1), now_ms=0)
+
+    assert [entry.payload for entry in log.state_entries(0)] == [b"s"]
+
+
 def test_a_damaged_state_entry_is_reported() -> None:
     disk, log = new_log()
     append_state(log, b"s")
