@@ -8,14 +8,16 @@ import pytest
 PUBLIC_NAMES = {
     "penstock": "__version__",
     "penstock.client": """
-        Admin AsyncBufferedProducer AsyncClient AsyncSubscription BOOTSTRAP_DEFAULT
-        BufferLimits BufferedProducer Client ClusterAdmin ClusterNode ClusterOverview
-        ClusterPartition ClusterReplica Connection Consumer Disconnection GroupDescription
-        GroupListing Groups Header Leased LeasedMessage MemberDescription Message
-        NewMessage NewTopic OffsetRange PartitionBounds PartitionDescription PartitionEnd
-        PartitionProgress Placement Producer Publication PublishOptions Published
-        ReceiveOptions Refusal SettingValue Subscription TopicDescription TopicDetails
-        TopicListing TopicSetting TopicSummary URL_DEFAULT
+        Admin AsyncBufferedProducer AsyncClient AsyncSubscription AsyncTaskQueue
+        BOOTSTRAP_DEFAULT BufferLimits BufferedProducer Client ClusterAdmin ClusterNode
+        ClusterOverview ClusterPartition ClusterReplica Connection Consumer Disconnection
+        EnqueuedTask GroupDescription GroupListing Groups Header LeaseOptions Leased
+        LeasedMessage MemberDescription Message NewMessage NewTopic OffsetRange
+        PartitionBounds PartitionDescription PartitionEnd PartitionProgress Placement
+        Producer Publication PublishOptions Published ReceiveOptions Refusal SettingValue
+        Subscription Task TaskApp TaskGivenUp TaskOptions TaskPostponed TaskQueue
+        TaskStatus TaskTypeStats TopicDescription TopicDetails TopicListing TopicSetting
+        TopicSummary URL_DEFAULT Worker WorkerCounts WorkerSettings
     """,
     "penstock.errors": """
         BadChecksum BatchTooLarge Conflict CoordinatorLoading Corruption DataDirectoryInUse

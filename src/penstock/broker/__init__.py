@@ -25,6 +25,13 @@ from penstock.broker.queue_values import (
 from penstock.broker.queues import Queues
 from penstock.broker.schedule import Schedule, Scheduled
 from penstock.broker.statistics import Statistics
+from penstock.broker.task_values import (
+    EnqueuedTask,
+    LeasedTask,
+    NewTask,
+    TaskStatus,
+    TypeStatus,
+)
 from penstock.broker.topics import NewTopic, SettingValue
 from penstock.cluster import Partition, PartitionStatus, SettingType, Topic
 from penstock.delivery import GroupSettings, TraceKind, TraceStep
@@ -40,16 +47,19 @@ __all__ = [
     "DeadLetter",
     "DeadLetterFilter",
     "DeadLetters",
+    "EnqueuedTask",
     "FetchRequest",
     "Fetched",
     "FileRange",
     "GroupSettings",
     "GroupStatus",
     "InFlight",
+    "LeasedTask",
     "Message",
     "Messages",
     "Nack",
     "NewMessage",
+    "NewTask",
     "NewTopic",
     "NodeStatus",
     "Outcome",
@@ -68,9 +78,11 @@ __all__ = [
     "SettingType",
     "SettingValue",
     "Statistics",
+    "TaskStatus",
     "Topic",
     "TraceKind",
     "TraceStep",
+    "TypeStatus",
     "check_epoch",
     "hot_partitions",
 ]

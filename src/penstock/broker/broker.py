@@ -20,6 +20,7 @@ from penstock.broker.publish import Publisher
 from penstock.broker.queues import Queues
 from penstock.broker.schedule import Schedule
 from penstock.broker.statistics import NodeCollector, Statistics
+from penstock.broker.tasks import TaskParts, Tasks
 from penstock.broker.topics import Topics
 from penstock.cluster import (
     METADATA_GROUP,
@@ -68,6 +69,11 @@ class Broker:
         self._burial = Burial(self.cluster, self.calls, self.topics, workplace.clock)
         self.dead_letters = DeadLetters(self.cluster, self.calls, self.messages)
         self.schedule = Schedule(self.cluster, self.calls, workplace.clock)
+        self.tasks = Tasks(
+            self.cluster,
+            self.calls,
+            TaskParts(self.topics, self.messages, self.queues, self.schedule),
+        )
         self.operations = Operations(self.cluster, options.node_id)
         self.housekeeper = Housekeeper(self.cluster, self.space, options, workplace)
         self.registry = CollectorRegistry()

@@ -62,6 +62,12 @@ class _Change(msgspec.Struct, frozen=True):
     due_ms: int | None
 
 
+class _Find(msgspec.Struct, frozen=True):
+    topic: str
+    partition: int
+    number: int
+
+
 class _Count(msgspec.Struct, frozen=True):
     topic: str
     partition: int
@@ -75,6 +81,7 @@ class Schedule:
         self._calls = calls
         self._clock = clock
         calls.serve("schedule.list", _List, self._list_here)
+        calls.serve("schedule.find", _Find, self._find_here)
         calls.serve("schedule.change", _Change, self._change_here)
         calls.serve("schedule.count", _Count, self._count_here)
 
@@ -98,6 +105,21 @@ class Schedule:
         partition = self._cluster.partition(TopicPartition(request.topic, request.partition))
         page = await partition.stage.page(after=request.after, count_max=request.count_max)
         return [_scheduled(request.partition, each) for each in page]
+
+    async def find(self, topic: str, message_id: str) -> Scheduled | None:
+        """Return one message that waits; None when it does not, or no longer."""
+        partition, number = parse_stage_id(message_id)
+        if partition >= self._cluster.metadata.topic(topic).partitions:
+            return None
+        request = _Find(topic, partition, number)
+        place = TopicPartition(topic, partition)
+        found = await self._calls.ask(place, "schedule.find", request, Page)
+        return found[0] if found else None
+
+    async def _find_here(self, request: _Find) -> Page:
+        partition = self._cluster.partition(TopicPartition(request.topic, request.partition))
+        found = await partition.stage.find(request.number)
+        return [] if found is None else [_scheduled(request.partition, found)]
 
     async def cancel(self, topic: str, ids: Sequence[str]) -> Outcomes:
         """Take messages out of the stage for good."""

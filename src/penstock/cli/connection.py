@@ -7,7 +7,7 @@ should not wait for that.
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from penstock.client import Admin, ClusterAdmin, Connection, Groups
+    from penstock.client import Admin, Client, ClusterAdmin, Connection, Groups
 
 
 def connect(bootstrap: str) -> "Connection":
@@ -36,3 +36,10 @@ def open_cluster(url: str) -> "ClusterAdmin":
     from penstock.client import ClusterAdmin
 
     return ClusterAdmin(url)
+
+
+def open_client(url: str) -> "Client":
+    """Name one node or several that carry out what users of queues ask."""
+    from penstock.client import Client
+
+    return Client(url)

@@ -39,6 +39,14 @@ def read_time_ms(text: str | None, *, option: str) -> int | None:
         raise typer.BadParameter(f"{text!r} is {error}.", param_hint=option) from None
 
 
+def read_duration_s(text: str, *, option: str) -> float:
+    """Read a duration such as `30s` or `5m`; a mistake is a usage error that names the option."""
+    try:
+        return parse_duration_ms(text) / 1000
+    except ValueError as error:
+        raise typer.BadParameter(f"{text!r} is {error}.", param_hint=option) from None
+
+
 def show_time(timestamp_ms: int | None) -> str | None:
     """Write a time as ISO 8601 in UTC with milliseconds."""
     if timestamp_ms is None:

@@ -41,7 +41,25 @@ from penstock.client.producer import Producer
 from penstock.client.producers import AsyncBufferedProducer, BufferedProducer
 from penstock.client.publications import Publication, Published, PublishOptions
 from penstock.client.subscriptions import AsyncSubscription, Subscription
+from penstock.client.tasks import (
+    AsyncTaskQueue,
+    EnqueuedTask,
+    LeaseOptions,
+    Task,
+    TaskOptions,
+    TaskQueue,
+    TaskStatus,
+    TaskTypeStats,
+)
 from penstock.client.topics import PartitionBounds, SettingValue, TopicDetails, TopicSummary
+from penstock.client.worker import (
+    TaskApp,
+    TaskGivenUp,
+    TaskPostponed,
+    Worker,
+    WorkerCounts,
+    WorkerSettings,
+)
 
 __all__ = [
     "BOOTSTRAP_DEFAULT",
@@ -50,6 +68,7 @@ __all__ = [
     "AsyncBufferedProducer",
     "AsyncClient",
     "AsyncSubscription",
+    "AsyncTaskQueue",
     "BufferLimits",
     "BufferedProducer",
     "Client",
@@ -61,10 +80,12 @@ __all__ = [
     "Connection",
     "Consumer",
     "Disconnection",
+    "EnqueuedTask",
     "GroupDescription",
     "GroupListing",
     "Groups",
     "Header",
+    "LeaseOptions",
     "Leased",
     "LeasedMessage",
     "MemberDescription",
@@ -85,9 +106,20 @@ __all__ = [
     "Refusal",
     "SettingValue",
     "Subscription",
+    "Task",
+    "TaskApp",
+    "TaskGivenUp",
+    "TaskOptions",
+    "TaskPostponed",
+    "TaskQueue",
+    "TaskStatus",
+    "TaskTypeStats",
     "TopicDescription",
     "TopicDetails",
     "TopicListing",
     "TopicSetting",
     "TopicSummary",
+    "Worker",
+    "WorkerCounts",
+    "WorkerSettings",
 ]

@@ -29,6 +29,7 @@ from penstock.client.publications import (
 from penstock.client.retries import Route
 from penstock.client.streams import StreamCaller
 from penstock.client.subscriptions import AsyncLeaseKeeper, AsyncSubscription
+from penstock.client.tasks import AsyncTaskQueue
 from penstock.client.topics import (
     TopicDetails,
     TopicSummary,
@@ -65,6 +66,7 @@ class AsyncClient:
         is_idempotent: bool = True,
     ) -> None:
         self._caller = StreamCaller(Route(url, retry_s=retry_s), wait_s=wait_s)
+        self.tasks = AsyncTaskQueue(self._caller)
         self._keys = IdempotencyKeys() if is_idempotent else None
         self._keeper: AsyncLeaseKeeper = AsyncLeaseKeeper(self._extend_all)
 

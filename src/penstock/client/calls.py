@@ -3,7 +3,7 @@
 Both faces of the client carry out the same calls; the modules beside this one make them.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 from urllib.parse import quote, urlencode
@@ -67,11 +67,11 @@ def read_answer(call: Call[T], answer: Answer, url: str) -> T:
     raise failure.error()
 
 
-def path_of(*parts: str | int, **query: str | int | None) -> str:
+def path_of(*parts: str | int, **query: str | int | Sequence[str] | None) -> str:
     """Join the parts of a path, each of which may hold any character."""
     path = "/" + "/".join(quote(str(part), safe="") for part in parts)
-    given = {name: value for name, value in query.items() if value is not None}
-    return f"{path}?{urlencode(given)}" if given else path
+    given = {name: value for name, value in query.items() if value not in (None, ())}
+    return f"{path}?{urlencode(given, doseq=True)}" if given else path
 
 
 def reader_of(kind: type[T]) -> Callable[[bytes], T]:

@@ -28,6 +28,7 @@ from penstock.client.publications import (
 )
 from penstock.client.retries import Route
 from penstock.client.subscriptions import LeaseKeeper, Subscription
+from penstock.client.tasks import TaskQueue
 from penstock.client.topics import (
     TopicDetails,
     TopicSummary,
@@ -67,6 +68,7 @@ class Client:
         is_idempotent: bool = True,
     ) -> None:
         self._caller = BlockingCaller(Route(url, retry_s=retry_s), wait_s=wait_s)
+        self.tasks = TaskQueue(self._caller)
         self._keys = IdempotencyKeys() if is_idempotent else None
         self._keeper: LeaseKeeper = LeaseKeeper(self._extend_all)
 

@@ -107,7 +107,11 @@ class IdempotencyKeys:
         """Return the message with a key, so that it can be sent again without harm."""
         if publication.idempotency_key is not None:
             return publication
-        return replace(publication, idempotency_key=f"{self._prefix}-{next(self._numbers):x}")
+        return replace(publication, idempotency_key=self.next_key())
+
+    def next_key(self) -> str:
+        """Return a key that was never given before."""
+        return f"{self._prefix}-{next(self._numbers):x}"
 
 
 def publish_call(

@@ -216,6 +216,12 @@ class PartitionStage:
         found = list(itertools.islice(self._stage.in_order(after), count_max))
         return await self._read(found)
 
+    async def find(self, number: int) -> ScheduledRecord | None:
+        """Return a message that waits; None when it does not, or no longer."""
+        self._log.check_serving()
+        waiting = self._stage.find(number)
+        return None if waiting is None else (await self._read([waiting]))[0]
+
     async def cancel(self, numbers: Sequence[int]) -> list[bool]:
         """Forget messages; say of each whether it was still waiting."""
         at_ms = self._workplace.clock.now_ms()

@@ -75,7 +75,8 @@ class Dispatcher:
         ]
         heapify(self._deadlines)
         self._reserved: dict[int, int] = {}
-        self._reserved_count = 0
+        # Messages that are handed out while that is not committed.
+        self.reserved_count = 0
         self._by_consumer: Counter[str] = Counter()
         for lease in ledger.leases.values():
             self._by_consumer[lease.consumer] += lease.live_count
@@ -90,8 +91,8 @@ class Dispatcher:
     def room(self, consumer: str, settings: GroupSettings) -> int:
         """How many more messages may be out with this consumer now."""
         if self._order is OrderMode.STRICT:
-            return 0 if self._ledger.in_flight or self._reserved_count else 1
-        in_flight = self._ledger.in_flight + self._reserved_count
+            return 0 if self._ledger.in_flight or self.reserved_count else 1
+        in_flight = self._ledger.in_flight + self.reserved_count
         by_consumer = settings.consumer_in_flight_max - self._by_consumer[consumer]
         return max(0, min(settings.in_flight_max - in_flight, by_consumer))
 
@@ -121,7 +122,7 @@ class Dispatcher:
         """The picked messages are out, as `event` will say once it is committed."""
         count = count_of(event.runs)
         self._reserved[event.delivery] = count
-        self._reserved_count += count
+        self.reserved_count += count
         self._by_consumer[event.consumer] += count
         heappush(self._deadlines, (event.until_ms, event.delivery))
 
@@ -129,7 +130,7 @@ class Dispatcher:
 
     def leased(self, event: Leased) -> None:
         """A lease is committed."""
-        self._reserved_count -= self._reserved.pop(event.delivery, 0)
+        self.reserved_count -= self._reserved.pop(event.delivery, 0)
         self._unblock(offsets_of(event.expired))
 
     def changed(self, change: Change) -> None:
@@ -195,7 +196,7 @@ class Dispatcher:
         if any(self._ready.values()):
             return True
         if self._order is OrderMode.STRICT:
-            is_free = not (self._ledger.in_flight or self._reserved_count)
+            is_free = not (self._ledger.in_flight or self.reserved_count)
             return is_free and self._strict_candidate(end) is not None
         lanes = LANES if self._priorities else (NORMAL_LANE,)
         return any(self._next_fresh(lane, end) is not None for lane in lanes)
@@ -218,7 +219,7 @@ class Dispatcher:
         return NORMAL_LANE
 
     def _pick_strict(self, end: int) -> list[Pick]:
-        if self._ledger.in_flight or self._reserved_count:
+        if self._ledger.in_flight or self.reserved_count:
             return []
         offset = self._strict_candidate(end)
         if offset is None:

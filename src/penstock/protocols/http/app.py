@@ -26,6 +26,7 @@ from penstock.protocols.http.publishing import publishing_endpoints
 from penstock.protocols.http.receiving import receiving_endpoints
 from penstock.protocols.http.records import record_endpoints
 from penstock.protocols.http.streaming import streaming_endpoints
+from penstock.protocols.http.tasks import task_endpoints
 from penstock.protocols.http.topics import topic_endpoints
 from penstock.protocols.http.view import NodeView
 
@@ -57,6 +58,7 @@ def create_app(
         *receiving_endpoints(view),
         *streaming_endpoints(view),
         *record_endpoints(view),
+        *task_endpoints(view, bytes_max=body_bytes_max),
         *cluster_endpoints(view),
     ]
     document = describe(endpoints, version=__version__)

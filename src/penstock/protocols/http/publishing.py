@@ -105,7 +105,7 @@ def _new_message(body: MessageBody, now_ms: int) -> NewMessage:
             key=to_bytes("key", body.key, body.key_encoding),
             partition=body.partition,
             timestamp=_moment("timestamp", body.timestamp),
-            priority=_priority(body.priority),
+            priority=read_priority(body.priority),
             idempotency_key=body.idempotency_key,
         )
     return NewMessage(
@@ -114,7 +114,7 @@ def _new_message(body: MessageBody, now_ms: int) -> NewMessage:
         headers=read_headers(body.headers or {}),
         partition=body.partition,
         timestamp=_moment("timestamp", body.timestamp),
-        priority=_priority(body.priority),
+        priority=read_priority(body.priority),
         deliver_at_ms=_deliver_at(body, now_ms),
         expires_at_ms=_expires_at(body, now_ms),
         idempotency_key=body.idempotency_key,
@@ -125,7 +125,8 @@ def _moment(name: str, value: str | float | None) -> int | None:
     return None if value is None else read_moment_ms(name, value)
 
 
-def _priority(value: int | str) -> int:
+def read_priority(value: int | str) -> int:
+    """Return a priority that was given as a number or by its name."""
     level = _PRIORITIES.get(str(value))
     if level is None:
         raise InvalidRequest(f"priority is {value!r}, not 0..9, low, normal or high")

@@ -8,17 +8,22 @@ from prometheus_client import CollectorRegistry
 from penstock.broker import (
     Acks,
     ClusterStatus,
+    EnqueuedTask,
     GroupSettings,
+    LeasedTask,
     Message,
     Nack,
     NewMessage,
+    NewTask,
     NewTopic,
     PartitionStatus,
     Published,
     Record,
     Reject,
     SettingValue,
+    TaskStatus,
     Topic,
+    TypeStatus,
 )
 from penstock.errors import PenstockError
 from penstock.ids import TopicPartition
@@ -175,6 +180,42 @@ class QueuesView(Protocol):
         """Return how a group hands out messages."""
 
 
+class TasksView(Protocol):
+    """What can be done with tasks."""
+
+    async def enqueue(self, new: NewTask) -> EnqueuedTask:
+        """Enqueue a task."""
+
+    async def lease(
+        self,
+        types: Sequence[str],
+        *,
+        count_max: int,
+        wait_ms: int,
+        lease_ms: int | None,
+        worker: str,
+    ) -> list[LeasedTask]:
+        """Return tasks of some types or of any, waiting up to `wait_ms` for the first."""
+
+    async def ack(self, text: str, receipt: str) -> None:
+        """Settle a task as done."""
+
+    async def nack(self, text: str, receipt: str, *, delay_ms: int | None, reason: str) -> None:
+        """Give a task back."""
+
+    async def extend(self, text: str, receipt: str, *, lease_ms: int | None) -> None:
+        """Let a lease end later."""
+
+    async def status(self, text: str) -> TaskStatus:
+        """Return how a task stands."""
+
+    async def stats(self) -> list[TypeStatus]:
+        """Return how many tasks of each type are in which state."""
+
+    async def pending(self, types: Sequence[str], *, count_max: int) -> list[TaskStatus]:
+        """Return tasks that are queued or leased."""
+
+
 class NodeView(Protocol):
     """A running node, seen from outside. No method may block."""
 
@@ -201,6 +242,10 @@ class NodeView(Protocol):
     @property
     def queues(self) -> QueuesView:
         """What consumers can do."""
+
+    @property
+    def tasks(self) -> TasksView:
+        """What can be done with tasks."""
 
     @property
     def operations(self) -> OperationsView:

@@ -1,0 +1,109 @@
+"""`penstock worker`: run a program's functions over its tasks."""
+
+import asyncio
+import importlib
+import logging
+import os
+import signal
+import socket
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from penstock.cli.exits import FAILED
+from penstock.cli.options import URL_DEFAULT, Json, Url
+from penstock.cli.output import Output
+from penstock.cli.times import read_duration_s
+
+if TYPE_CHECKING:
+    from penstock.client import TaskApp, WorkerCounts, WorkerSettings
+
+
+def worker(
+    application: Annotated[
+        str,
+        typer.Argument(metavar="MODULE:APP", show_default=False, help="Where the TaskApp is."),
+    ],
+    *,
+    concurrency: Annotated[
+        int,
+        typer.Option("--concurrency", "-c", min=1, max=10_000, help="Tasks done side by side."),
+    ] = 10,
+    lease: Annotated[
+        str, typer.Option("--lease", help="Renewed while a task runs; the wait after a crash.")
+    ] = "30s",
+    grace: Annotated[
+        str, typer.Option("--grace", help="How long tasks may go on after SIGTERM or Ctrl-C.")
+    ] = "30s",
+    name: Annotated[
+        str, typer.Option("--name", show_default="host and process", help="Shown with its tasks.")
+    ] = "",
+    url: Url = URL_DEFAULT,
+    as_json: Json = False,
+) -> None:
+    """Do tasks with the functions of a program, until SIGTERM or Ctrl-C.
+
+    MODULE:APP names a `penstock.client.TaskApp`; the module is looked for from the current
+    directory. What runs when the worker is told to stop is finished; a second signal ends it.
+    """
+    app = load_app(application)
+    from penstock.client import WorkerSettings
+
+    logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(message)s")
+    settings = WorkerSettings(
+        concurrency=concurrency,
+        lease_s=read_duration_s(lease, option="--lease"),
+        grace_s=read_duration_s(grace, option="--grace"),
+        name=name or f"{socket.gethostname()}-{os.getpid()}",
+    )
+    output = Output(as_json=as_json)
+    output.note(f"Doing tasks of {', '.join(app.types)}; stop with Ctrl-C.")
+    counts = asyncio.run(_work(app, url, settings))
+    output.show(
+        counts,
+        f"Stopped: {counts.done} done, {counts.failed} failed, {counts.returned} given back,"
+        f" {counts.abandoned} abandoned.",
+    )
+    if counts.abandoned:
+        # The interpreter would wait for the thread of a function that has outlived the grace.
+        os._exit(FAILED)
+
+
+def load_app(text: str) -> "TaskApp":
+    """Import the application that a user named."""
+    from penstock.client import TaskApp
+
+    module_name, _, name = text.partition(":")
+    if not module_name or not name:
+        raise typer.BadParameter(f"{text!r} is not MODULE:APP.", param_hint="MODULE:APP")
+    sys.path.insert(0, str(Path.cwd()))
+    try:
+        app = getattr(importlib.import_module(module_name), name)
+    except ModuleNotFoundError as error:
+        raise typer.BadParameter(f"{error} (in {text}).", param_hint="MODULE:APP") from None
+    except AttributeError as error:
+        raise typer.BadParameter(f"{error}.", param_hint="MODULE:APP") from None
+    if not isinstance(app, TaskApp):
+        message = f"{text} is a {type(app).__name__}, not a penstock.client.TaskApp."
+        raise typer.BadParameter(message, param_hint="MODULE:APP")
+    return app
+
+
+async def _work(app: "TaskApp", url: str, settings: "WorkerSettings") -> "WorkerCounts":
+    from penstock.client import AsyncClient, Worker
+
+    loop = asyncio.get_running_loop()
+    async with AsyncClient(url) as client:
+        worker = Worker(app, client, settings)
+
+        def stop() -> None:
+            worker.stop()
+            for number in (signal.SIGINT, signal.SIGTERM):
+                loop.remove_signal_handler(number)
+
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, stop)
+        await worker.run()
+        return worker.counts

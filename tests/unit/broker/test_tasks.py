@@ -1,0 +1,189 @@
+"""Tasks through the verbs of a node."""
+
+import asyncio
+
+import pytest
+
+from penstock.broker import Broker, LeasedTask, NewTask
+from penstock.errors import InvalidReceipt, InvalidRequest, LeaseExpired, MessageNotFound
+from tests.unit.broker.brokers import started
+from tests.unit.cluster.workplaces import SimMachine, run
+
+
+async def enqueue(broker: Broker, task_type: str = "email", **options: object) -> str:
+    new = NewTask(type=task_type, payload=b'"hi"', **{"priority": 4, **options})  # type: ignore[arg-type]
+    return (await broker.tasks.enqueue(new)).id
+
+
+async def lease(broker: Broker, *types: str, lease_ms: int = 30_000) -> LeasedTask:
+    (task,) = await broker.tasks.lease(
+        types or ("email",), count_max=1, lease_ms=lease_ms, worker="w1"
+    )
+    return task
+
+
+async def settled(broker: Broker) -> None:
+    """Let what goes on in the background come to rest."""
+    await asyncio.sleep(3)
+
+
+def test_a_task_goes_from_queued_to_leased_to_done() -> None:
+    async def scene() -> None:
+        broker = await started()
+        task_id = await enqueue(broker)
+        assert (await broker.tasks.status(task_id)).state == "queued"
+
+        task = await lease(broker)
+        status = await broker.tasks.status(task_id)
+        assert (task.id, task.attempt, task.payload) == (task_id, 1, b'"hi"')
+        assert (status.state, status.attempts, status.worker) == ("leased", 1, "w1")
+
+        await broker.tasks.ack(task_id, task.receipt)
+        status = await broker.tasks.status(task_id)
+        assert (status.state, status.attempts, status.last_error) == ("done", 1, "")
+
+    run(scene())
+
+
+def test_a_task_is_tried_again_as_often_as_it_asks_for_and_then_fails() -> None:
+    async def scene() -> None:
+        machine = SimMachine()
+        broker = await started(machine)
+        task_id = await enqueue(broker, max_retries=5)
+        for attempt in range(1, 7):
+            task = await lease(broker)
+            assert task.attempt == attempt
+            await broker.tasks.nack(task_id, task.receipt, delay_ms=0, reason=f"no {attempt}")
+            machine.clock.advance(1)
+        await settled(broker)
+
+        status = await broker.tasks.status(task_id)
+        assert (status.state, status.attempts, status.last_error) == ("failed", 6, "no 6")
+        assert await broker.tasks.lease(["email"], count_max=1) == []
+        (letter,) = await broker.dead_letters.search("tasks.email")
+        assert (letter.attempts, letter.error) == (6, "no 6")
+
+    run(scene())
+
+
+def test_a_task_whose_leases_end_fails_when_its_tries_are_used_up() -> None:
+    async def scene() -> None:
+        machine = SimMachine()
+        broker = await started(machine)
+        task_id = await enqueue(broker, max_retries=0)
+        await lease(broker, lease_ms=100)
+        machine.clock.advance(200)
+        await settled(broker)
+
+        assert await broker.tasks.lease(["email"], count_max=1) == []
+        await settled(broker)
+        status = await broker.tasks.status(task_id)
+        assert status.state == "failed"
+        assert "the lease ended" in status.last_error
+
+    run(scene())
+
+
+def test_workers_get_the_types_that_they_ask_for_and_types_take_turns() -> None:
+    async def scene() -> None:
+        broker = await started()
+        for task_type in ("email", "email", "sms", "sms"):
+            await enqueue(broker, task_type)
+
+        assert (await lease(broker, "sms")).type == "sms"
+        rest = [(await broker.tasks.lease((), count_max=1))[0].type for _ in range(3)]
+        assert sorted(rest) == ["email", "email", "sms"]
+        assert await broker.tasks.lease(["sms"], count_max=1) == []
+
+    run(scene())
+
+
+def test_a_delayed_task_keeps_its_id_and_is_found_after_its_release() -> None:
+    async def scene() -> None:
+        machine = SimMachine()
+        broker = await started(machine)
+        due_ms = machine.clock.now_ms() + 1_000
+        task_id = await enqueue(broker, deliver_at_ms=due_ms, max_retries=9)
+
+        status = await broker.tasks.status(task_id)
+        assert (status.state, status.ready_at_ms, status.max_retries) == ("scheduled", due_ms, 9)
+        assert (await broker.tasks.stats())[0].scheduled == 1
+
+        machine.clock.advance(1_000)
+        await settled(broker)
+        task = await lease(broker)
+        assert (task.id, task.max_retries) == (task_id, 9)
+        await broker.tasks.ack(task_id, task.receipt)
+        assert (await broker.tasks.status(task_id)).state == "done"
+
+    run(scene())
+
+
+def test_the_same_key_enqueues_one_task() -> None:
+    async def scene() -> None:
+        broker = await started()
+        first = await enqueue(broker, idempotency_key="order-17")
+
+        assert await enqueue(broker, idempotency_key="order-17") == first
+        assert [each.id for each in await broker.tasks.pending(())] == [first]
+
+    run(scene())
+
+
+def test_a_task_of_higher_priority_comes_first() -> None:
+    async def scene() -> None:
+        broker = await started()
+        await enqueue(broker)
+        urgent = await enqueue(broker, priority=9)
+
+        assert (await lease(broker)).id == urgent
+
+    run(scene())
+
+
+def test_tasks_are_listed_and_counted_by_state() -> None:
+    async def scene() -> None:
+        broker = await started()
+        ids = [await enqueue(broker) for _ in range(3)]
+        task = await lease(broker)
+        await broker.tasks.nack(task.id, task.receipt, delay_ms=60_000, reason="later")
+        await lease(broker)
+
+        states = [(each.id, each.state) for each in await broker.tasks.pending(["email"])]
+        (stats,) = await broker.tasks.stats()
+        assert states == [(ids[0], "queued"), (ids[1], "leased"), (ids[2], "queued")]
+        assert (stats.queued, stats.retrying, stats.leased, stats.failed) == (2, 1, 1, 0)
+        assert await broker.tasks.pending(["sms"]) == []
+
+    run(scene())
+
+
+def test_receipts_hold_for_their_task_and_only_once() -> None:
+    async def scene() -> None:
+        broker = await started()
+        first, second = await enqueue(broker), await enqueue(broker)
+        task = await lease(broker)
+        assert task.id == first
+
+        with pytest.raises(InvalidReceipt, match="another task"):
+            await broker.tasks.ack(second, task.receipt)
+        await broker.tasks.extend(first, task.receipt, lease_ms=None)
+        await broker.tasks.ack(first, task.receipt)
+        with pytest.raises(LeaseExpired):
+            await broker.tasks.nack(first, task.receipt)
+
+    run(scene())
+
+
+def test_tasks_that_do_not_exist_are_not_found() -> None:
+    async def scene() -> None:
+        broker = await started()
+        await enqueue(broker)
+
+        for text in ("email:0-7", "email:99-0", "sms:0-0", "what", "email:0-s9-9~5"):
+            with pytest.raises(MessageNotFound):
+                await broker.tasks.status(text)
+        with pytest.raises(InvalidRequest, match="max_retries is 1001"):
+            await enqueue(broker, max_retries=1_001)
+
+    run(scene())
