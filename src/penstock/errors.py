@@ -129,6 +129,10 @@ class MessageNotFound(NotFound):
     """The message does not exist, or no longer."""
 
 
+class ShareSessionNotFound(NotFound):
+    """The member of a share group has no session at this node."""
+
+
 class FetchSessionNotFound(NotFound):
     """The fetch session ended or never existed."""
 
@@ -170,6 +174,10 @@ class UnknownLeaderEpoch(Conflict):
 
 class InvalidFetchSessionEpoch(Conflict):
     """A fetch session request came out of order."""
+
+
+class InvalidShareSessionEpoch(Conflict):
+    """A request of a share session came out of order."""
 
 
 class UnknownMember(Conflict):

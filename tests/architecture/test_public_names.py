@@ -26,10 +26,10 @@ PUBLIC_NAMES = {
         GroupSubscribedToTopic IllegalGeneration InconsistentGroupProtocol InvalidBatch
         InvalidConfiguration InvalidFetchSessionEpoch InvalidGroupId InvalidPartitionCount
         InvalidReceipt InvalidReplication InvalidRequest InvalidSessionTimeout InvalidSetting
-        InvalidSubscription InvalidTimestamp InvalidTopicName LeaseExpired
-        MemberIdRequired MessageNotFound MetadataTooLarge
-        NotCoordinator NotEnoughReplicas NotFound NotLeader OffsetOutOfRange OutOfOrderSequence
-        PenstockError ProducerFenced RebalanceInProgress ShuttingDown StaleMemberEpoch
+        InvalidShareSessionEpoch InvalidSubscription InvalidTimestamp InvalidTopicName
+        LeaseExpired MemberIdRequired MessageNotFound MetadataTooLarge NotCoordinator
+        NotEnoughReplicas NotFound NotLeader OffsetOutOfRange OutOfOrderSequence PenstockError
+        ProducerFenced RebalanceInProgress ShareSessionNotFound ShuttingDown StaleMemberEpoch
         StorageFailed TimedOut TopicExists TopicIdMismatch TopicNotFound Unavailable
         UnknownLeaderEpoch UnknownMember UnknownProducer UnreleasedInstanceId
         UnsupportedAssignor UnsupportedBatchFormat UnsupportedCompression UnsupportedForTopic

@@ -24,6 +24,8 @@ from penstock.broker.queue_values import (
 )
 from penstock.broker.queues import Queues
 from penstock.broker.schedule import Schedule, Scheduled
+from penstock.broker.share import Acknowledged, Acquired, SharePartition
+from penstock.broker.share_settings import SHARE_SETTINGS
 from penstock.broker.statistics import Statistics
 from penstock.broker.task_values import (
     EnqueuedTask,
@@ -36,10 +38,13 @@ from penstock.broker.topics import NewTopic, SettingValue
 from penstock.cluster import Partition, PartitionStatus, SettingType, Topic
 from penstock.delivery import GroupSettings, TraceKind, TraceStep
 from penstock.log import FileRange
-from penstock.record import Record
+from penstock.record import Record, encode_batch
 
 __all__ = [
+    "SHARE_SETTINGS",
+    "Acknowledged",
     "Acks",
+    "Acquired",
     "BlockedKeyStatus",
     "Broker",
     "Check",
@@ -77,6 +82,7 @@ __all__ = [
     "Scheduled",
     "SettingType",
     "SettingValue",
+    "SharePartition",
     "Statistics",
     "TaskStatus",
     "Topic",
@@ -84,5 +90,6 @@ __all__ = [
     "TraceStep",
     "TypeStatus",
     "check_epoch",
+    "encode_batch",
     "hot_partitions",
 ]

@@ -19,6 +19,7 @@ from penstock.broker.operations import Operations
 from penstock.broker.publish import Publisher
 from penstock.broker.queues import Queues
 from penstock.broker.schedule import Schedule
+from penstock.broker.share import ShareGroups
 from penstock.broker.statistics import NodeCollector, Statistics
 from penstock.broker.tasks import TaskParts, Tasks
 from penstock.broker.topics import Topics
@@ -61,6 +62,7 @@ class Broker:
         self.space = DiskSpace(options, workplace)
         self.publisher = Publisher(self.cluster, self.space, workplace.clock, self.statistics)
         self.queues = Queues(self.cluster, self.calls)
+        self.share = ShareGroups(self.cluster, self.queues, options, workplace.clock)
         self.fetcher = Fetcher(self.cluster, self.statistics)
         self.topics = Topics(self.cluster, options)
         self.messages = Messages(

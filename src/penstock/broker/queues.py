@@ -44,7 +44,7 @@ class Queues:
     def __init__(self, cluster: Cluster, calls: Calls) -> None:
         self._cluster = cluster
         self._calls = calls
-        self._arrivals = Arrivals(cluster, calls)
+        self.arrivals = Arrivals(cluster, calls)
         self._groups = QueueGroups(cluster, calls)
         settlement = Settlement(cluster, calls)
         self.ack = settlement.ack
@@ -126,7 +126,7 @@ class Queues:
             if now_s >= until_s:
                 return []
             wanted = {topic: self._by_leader(topic) for topic in topics}
-            await self._arrivals.wait(wanted, group, consumer, until_s=until_s)
+            await self.arrivals.wait(wanted, group, consumer, until_s=until_s)
             if loop.time() - now_s < _VAIN_PAUSE_S / 10:
                 await asyncio.sleep(_VAIN_PAUSE_S)
 
@@ -149,7 +149,7 @@ class Queues:
                 failure = error
                 continue
             if messages:
-                self._arrivals.found(node, request.topic, request.group)
+                self.arrivals.found(node, request.topic, request.group)
                 return messages
         if isinstance(failure, DiskFull):
             # Waiting does not help; a change of leaders passes by itself.
@@ -172,7 +172,7 @@ class Queues:
 
     async def close(self) -> None:
         """Stop waiting for other nodes."""
-        await self._arrivals.close()
+        await self.arrivals.close()
 
     async def _receive_here(self, request: _Receive) -> list[Message]:
         """Collect messages from the partitions that this node leads, beginning with any."""

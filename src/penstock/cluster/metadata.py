@@ -170,6 +170,14 @@ class ConfigureGroup(msgspec.Struct, frozen=True, tag="configure_group"):
     removed: list[str] = []
 
 
+class ConfigureShareGroup(msgspec.Struct, frozen=True, tag="configure_share_group"):
+    """Set what a share group is told whatever topics it reads, and leave the rest to defaults."""
+
+    group: str
+    changed: dict[str, str] = {}
+    removed: list[str] = []
+
+
 class ForgetGroup(msgspec.Struct, frozen=True, tag="forget_group"):
     """A topic has a queue group no longer."""
 
@@ -196,6 +204,7 @@ Command = (
     | AddPartitions
     | ChangeSettings
     | ConfigureGroup
+    | ConfigureShareGroup
     | ForgetGroup
     | AllocateProducerIds
 )
@@ -228,6 +237,7 @@ class _Snapshot(msgspec.Struct, frozen=True):
     deleted: list[uuid.UUID]
     next_producer_id: int
     next_group: int
+    share_groups: dict[str, dict[str, str]] = {}
 
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -243,6 +253,7 @@ class ClusterMetadata:
         self.cluster_id: uuid.UUID | None = None
         self.nodes: dict[int, Node] = {}
         self.draining: set[int] = set()
+        self.share_groups: dict[str, dict[str, str]] = {}
         self.shards: list[Replicas] = []
         self._next_group = FIRST_TOPIC_GROUP
         self._topics: dict[str, Topic] = {}
@@ -325,6 +336,9 @@ class ClusterMetadata:
                 return self._change(command)
             case ConfigureGroup():
                 return self._configure_group(command)
+            case ConfigureShareGroup():
+                self._configure_share_group(command)
+                return None
             case ForgetGroup():
                 return self._forget_group(command)
             case AllocateProducerIds(count):
@@ -440,6 +454,13 @@ class ClusterMetadata:
         groups = {**topic.groups, command.group: settings}
         return self._store(msgspec.structs.replace(topic, groups=groups))
 
+    def _configure_share_group(self, command: ConfigureShareGroup) -> None:
+        check_group_name(command.group)
+        settings = {**self.share_groups.get(command.group, {}), **command.changed}
+        for name in command.removed:
+            settings.pop(name, None)
+        self.share_groups[command.group] = settings
+
     def _forget_group(self, command: ForgetGroup) -> Topic:
         topic = self.topic_by_id(command.topic_id)
         groups = {name: each for name, each in topic.groups.items() if name != command.group}
@@ -467,6 +488,7 @@ class ClusterMetadata:
                 list(self._deleted),
                 self._next_producer_id,
                 self._next_group,
+                self.share_groups,
             )
         )
 
@@ -478,6 +500,7 @@ class ClusterMetadata:
         self.draining = set(snapshot.draining)
         self.shards = snapshot.shards
         self._next_group = snapshot.next_group
+        self.share_groups = snapshot.share_groups
         self._topics = {topic.name: topic for topic in snapshot.topics}
         self._names = {topic.topic_id: topic.name for topic in snapshot.topics}
         self._deleted = dict.fromkeys(snapshot.deleted)

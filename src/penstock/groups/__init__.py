@@ -55,9 +55,19 @@ from penstock.groups.commands import (
 from penstock.groups.events import OffsetRow
 from penstock.groups.limits import GroupLimits
 from penstock.groups.shard import GroupShard
+from penstock.groups.share import (
+    JOIN_EPOCH,
+    LEAVE_EPOCH,
+    ShareAssignment,
+    ShareBeat,
+    ShareGroup,
+    ShareMember,
+)
 from penstock.groups.subscription import TopicInfo
 
 __all__ = [
+    "JOIN_EPOCH",
+    "LEAVE_EPOCH",
     "Alive",
     "Answer",
     "Assignment",
@@ -97,6 +107,10 @@ __all__ = [
     "Persist",
     "Reconciled",
     "Reply",
+    "ShareAssignment",
+    "ShareBeat",
+    "ShareGroup",
+    "ShareMember",
     "SyncGroup",
     "Synced",
     "TopicInfo",

@@ -54,6 +54,10 @@ LISTED = (
     Listed(60, "DescribeCluster", 0, 1, "cluster"),
     Listed(68, "ConsumerGroupHeartbeat", 0, 1, "consumer_groups"),
     Listed(69, "ConsumerGroupDescribe", 0, 1, "consumer_groups"),
+    Listed(76, "ShareGroupHeartbeat", 1, 1, "share_groups"),
+    Listed(77, "ShareGroupDescribe", 1, 1, "share_groups"),
+    Listed(78, "ShareFetch", 1, 1, "share_fetch", may_wait=True),
+    Listed(79, "ShareAcknowledge", 1, 1, "share_fetch"),
 )
 
 

@@ -1,7 +1,7 @@
 """DescribeConfigs, AlterConfigs and IncrementalAlterConfigs.
 
-Topics can be described and changed. A broker's options can be described; they are changed where
-they are given, when the node starts.
+Topics and share groups can be described and changed. A broker's options can be described; they are
+changed where they are given, when the node starts.
 """
 
 from dataclasses import fields
@@ -17,7 +17,7 @@ from kio.schema.incremental_alter_configs.v1 import request as change_in
 from kio.schema.incremental_alter_configs.v1 import response as change_out
 from kio.static.primitive import i8
 
-from penstock.broker import Broker, SettingType, SettingValue
+from penstock.broker import SHARE_SETTINGS, Broker, SettingType, SettingValue
 from penstock.errors import InvalidRequest, InvalidSetting, PenstockError
 from penstock.protocols.kafka.api import Api, Context, plain_api
 from penstock.protocols.kafka.codec import NO_THROTTLE
@@ -25,10 +25,12 @@ from penstock.protocols.kafka.errors import error_code
 
 _TOPIC_RESOURCE = 2
 _BROKER_RESOURCE = 4
+_GROUP_RESOURCE = 32
 
 _TOPIC_SOURCE = 1
 _STATIC_BROKER_SOURCE = 4
 _DEFAULT_SOURCE = 5
+_GROUP_SOURCE = 8
 
 _SET = 0
 _DELETE = 1
@@ -103,6 +105,9 @@ def _describe(
     elif resource.resource_type == _BROKER_RESOURCE:
         _check_broker(resource.resource_name, broker)
         configs = [_broker_config(name, value) for name, value in _broker_options(broker)]
+    elif resource.resource_type == _GROUP_RESOURCE:
+        given = broker.share.settings(resource.resource_name)
+        configs = [_group_config(name, given.get(name)) for name in SHARE_SETTINGS]
     else:
         raise InvalidRequest(f"resources of type {resource.resource_type} have no settings here")
     wanted = resource.configuration_keys
@@ -154,6 +159,20 @@ def _broker_config(name: str, value: str) -> describe_out.DescribeConfigsResourc
         is_sensitive=False,
         synonyms=(),
         config_type=i8(_TYPES[SettingType.STRING]),
+        documentation=None,
+    )
+
+
+def _group_config(name: str, given: str | None) -> describe_out.DescribeConfigsResourceResult:
+    setting = SHARE_SETTINGS[name]
+    return describe_out.DescribeConfigsResourceResult(
+        name=name,
+        value=setting.default if given is None else given,
+        read_only=False,
+        config_source=i8(_DEFAULT_SOURCE if given is None else _GROUP_SOURCE),
+        is_sensitive=False,
+        synonyms=(),
+        config_type=i8(_TYPES[SettingType.STRING if setting.choices else SettingType.INT]),
         documentation=None,
     )
 
@@ -257,10 +276,13 @@ async def _change(
 ) -> tuple[ErrorCode, str | None]:
     """Change one resource; without `removed`, everything that is not given returns to default."""
     try:
+        if resource.resource_type == _GROUP_RESOURCE:
+            await _change_group(resource.resource_name, broker, changed, removed, dry_run=dry_run)
+            return ErrorCode.none, None
         if resource.resource_type != _TOPIC_RESOURCE:
             raise InvalidRequest(
-                f"only topics (type {_TOPIC_RESOURCE}) can be changed while the node runs,"
-                f" not resources of type {resource.resource_type}"
+                f"only topics (type {_TOPIC_RESOURCE}) and groups (type {_GROUP_RESOURCE}) can be"
+                f" changed while the node runs, not resources of type {resource.resource_type}"
             )
         if removed is None:
             settings = broker.topics.settings(resource.resource_name)
@@ -275,3 +297,16 @@ async def _change(
     except PenstockError as error:
         return error_code(error), str(error)
     return ErrorCode.none, None
+
+
+async def _change_group(
+    group_id: str,
+    broker: Broker,
+    changed: dict[str, str],
+    removed: list[str] | None,
+    *,
+    dry_run: bool,
+) -> None:
+    if removed is None:
+        removed = [name for name in broker.share.settings(group_id) if name not in changed]
+    await broker.share.configure(group_id, changed, removed, is_dry_run=dry_run)

@@ -1,0 +1,285 @@
+"""Share groups: Kafka's own door to per-message delivery (KIP-932).
+
+The group is a queue group of the same name; a record that a member acquires is leased to it.
+Membership is kept by the node that coordinates the group, sessions by the leaders of the partitions
+that a member fetches from. Both are soft: when they are lost, the member joins or opens a session
+again, and what it had acquired comes back when its lease ends.
+"""
+
+import asyncio
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import IntEnum
+
+from penstock.broker.queues import Queues
+from penstock.broker.share_settings import check_share_settings, queue_group_settings
+from penstock.clock import Clock
+from penstock.cluster import Cluster, ConfigureShareGroup, PartitionQueue, Return
+from penstock.config import NodeOptions
+from penstock.delivery import Part
+from penstock.errors import (
+    InvalidShareSessionEpoch,
+    LeaseExpired,
+    PenstockError,
+    ShareSessionNotFound,
+)
+from penstock.groups import ShareAssignment, ShareBeat, ShareGroup, TopicInfo
+from penstock.ids import TopicPartition
+from penstock.record import Record
+
+OPEN_EPOCH = 0
+CLOSE_EPOCH = -1
+_SESSIONS_MAX = 10_000
+
+
+class Acknowledgement(IntEnum):
+    """What a member says about a record."""
+
+    GAP = 0
+    ACCEPT = 1
+    RELEASE = 2
+    REJECT = 3
+    RENEW = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Acknowledged:
+    """What a member says about consecutive records of a partition."""
+
+    place: TopicPartition
+    start: int
+    answers: Sequence[int]
+
+
+@dataclass(frozen=True, slots=True)
+class Acquired:
+    """A record that a member now holds, and the how manieth time it goes out."""
+
+    record: Record
+    attempt: int
+
+
+@dataclass(slots=True)
+class SharePartition:
+    """What a fetch found in one partition."""
+
+    place: TopicPartition
+    acquired: list[Acquired] = field(default_factory=list)
+    error: PenstockError | None = None
+
+
+@dataclass(slots=True)
+class _Session:
+    epoch: int = OPEN_EPOCH
+    places: dict[TopicPartition, None] = field(default_factory=dict)
+    held: dict[TopicPartition, dict[int, int]] = field(default_factory=dict)
+    """Offsets that the member has acquired, and the delivery of each."""
+
+
+class ShareGroups:
+    """The verbs of share groups."""
+
+    def __init__(
+        self, cluster: Cluster, queues: Queues, options: NodeOptions, clock: Clock
+    ) -> None:
+        self._cluster = cluster
+        self._queues = queues
+        self._clock = clock
+        self._session_ms = options.consumer_session_timeout_ms
+        self.heartbeat_ms = options.consumer_heartbeat_interval_ms
+        self._groups: dict[str, ShareGroup] = {}
+        self._sessions: dict[tuple[str, str], _Session] = {}
+        self._turn = itertools.count()
+
+    # Members.
+
+    @property
+    def groups(self) -> Mapping[str, ShareGroup]:
+        """The groups that this node coordinates, by name."""
+        return self._groups
+
+    async def heartbeat(self, group_id: str, beat: ShareBeat) -> tuple[int, ShareAssignment | None]:
+        """Note that a member lives; return its epoch, and its assignment when that is news."""
+        group = self._groups.setdefault(group_id, ShareGroup(self._session_ms))
+        topics = {
+            name: TopicInfo(topic.topic_id, topic.partitions)
+            for name, topic in self._cluster.metadata.topics.items()
+        }
+        epoch, assignment = group.heartbeat(beat, topics, self._clock.now_ms())
+        for name in beat.topics or ():
+            await self._make_sure_of(name, group_id)
+        if not group.members:
+            del self._groups[group_id]
+        return epoch, assignment
+
+    async def _make_sure_of(self, topic: str, group_id: str) -> None:
+        found = self._cluster.metadata.topics.get(topic)
+        if found is not None and group_id not in found.groups:
+            given = self._cluster.metadata.share_groups.get(group_id, {})
+            await self._queues.create_group(topic, group_id, queue_group_settings(given))
+
+    async def configure(
+        self,
+        group_id: str,
+        changed: dict[str, str],
+        removed: Sequence[str],
+        *,
+        is_dry_run: bool = False,
+    ) -> None:
+        """Change settings of a group, for the topics that it reads now and later."""
+        check_share_settings(changed)
+        if is_dry_run:
+            return
+        await self._cluster.change(ConfigureShareGroup(group_id, changed, list(removed)))
+        given = queue_group_settings(self._cluster.metadata.share_groups.get(group_id, {}))
+        for topic in list(self._cluster.metadata.topics.values()):
+            if group_id in topic.groups:
+                await self._queues.configure_group(topic.name, group_id, given)
+
+    def settings(self, group_id: str) -> Mapping[str, str]:
+        """Return what a group was told."""
+        return self._cluster.metadata.share_groups.get(group_id, {})
+
+    # Sessions.
+
+    def open_session(
+        self,
+        group_id: str,
+        member_id: str,
+        epoch: int,
+        *,
+        added: Sequence[TopicPartition],
+        forgotten: Sequence[TopicPartition],
+    ) -> None:
+        """Begin or go on with a member's session at this node."""
+        key = (group_id, member_id)
+        session = self._sessions.get(key)
+        if epoch == OPEN_EPOCH:
+            if session is None and len(self._sessions) >= _SESSIONS_MAX:
+                raise ShareSessionNotFound(f"this node has {_SESSIONS_MAX} share sessions already")
+            session = self._sessions[key] = _Session(held=session.held if session else {})
+        elif session is None:
+            raise ShareSessionNotFound(f"member {member_id!r} has no share session here")
+        elif epoch not in (session.epoch + 1, CLOSE_EPOCH):
+            raise InvalidShareSessionEpoch(
+                f"member {member_id!r} sent epoch {epoch} of its session, not {session.epoch + 1}"
+            )
+        session.epoch = epoch
+        session.places |= dict.fromkeys(added)
+        for place in forgotten:
+            session.places.pop(place, None)
+
+    async def close_session(self, group_id: str, member_id: str) -> None:
+        """End a session; what the member still holds goes to others at once."""
+        session = self._sessions.pop((group_id, member_id), None)
+        for place, held in (session.held if session else {}).items():
+            items = [
+                Return(delivery, offset, 0, "the member's session ended")
+                for offset, delivery in held.items()
+            ]
+            if items:
+                await self._queue(place).nack(group_id, items)
+
+    # Records.
+
+    async def acknowledge(self, group_id: str, member_id: str, said: Acknowledged) -> None:
+        """Carry out what a member says about records; raises when it does not hold one of them."""
+        session = self._sessions.get((group_id, member_id))
+        held = session.held.get(said.place, {}) if session else {}
+        by_answer: dict[int, list[tuple[int, int]]] = {}
+        is_stale = False
+        for offset, answer in enumerate(said.answers, said.start):
+            delivery = held.get(offset)
+            if answer == Acknowledgement.GAP:
+                held.pop(offset, None)
+            elif delivery is None:
+                is_stale = True
+            else:
+                by_answer.setdefault(answer, []).append((delivery, offset))
+        for answer, items in by_answer.items():
+            stale = await self._carry_out(group_id, said.place, answer, items)
+            is_stale = is_stale or bool(stale)
+            if answer != Acknowledgement.RENEW:
+                for _, offset in items:
+                    held.pop(offset, None)
+        if is_stale:
+            raise LeaseExpired(f"member {member_id!r} does not hold all of these records any more")
+
+    async def _carry_out(
+        self, group_id: str, place: TopicPartition, answer: int, items: list[tuple[int, int]]
+    ) -> list[tuple[int, int]]:
+        queue = self._queue(place)
+        parts = [Part(delivery, [(offset, offset + 1)]) for delivery, offset in items]
+        if answer == Acknowledgement.ACCEPT:
+            return await queue.ack(group_id, parts)
+        if answer == Acknowledgement.RENEW:
+            lease_ms = queue.settings_of(group_id).lease_ms
+            return await queue.extend(group_id, parts, lease_ms=lease_ms)
+        reason = "released" if answer == Acknowledgement.RELEASE else "rejected by a share consumer"
+        returns = [Return(delivery, offset, 0, reason) for delivery, offset in items]
+        if answer == Acknowledgement.RELEASE:
+            return await queue.nack(group_id, returns)
+        return await queue.reject(group_id, returns)
+
+    async def acquire(
+        self, group_id: str, member_id: str, *, records_max: int, wait_ms: int
+    ) -> list[SharePartition]:
+        """Lease records of the session's partitions to a member, waiting for the first."""
+        session = self._sessions[group_id, member_id]
+        loop = asyncio.get_running_loop()
+        until_s = loop.time() + wait_ms / 1000
+        while True:
+            found = await self._acquire_now(session, group_id, member_id, records_max)
+            if any(each.acquired or each.error for each in found) or loop.time() >= until_s:
+                return found
+            here = self._cluster.member.node
+            wanted: dict[str, dict[int, list[int]]] = {}
+            for place in session.places:
+                by_node = wanted.setdefault(place.topic, {here: []})
+                by_node[here].append(place.partition)
+            await self._queues.arrivals.wait(wanted, group_id, member_id, until_s=until_s)
+
+    async def _acquire_now(
+        self, session: _Session, group_id: str, member_id: str, records_max: int
+    ) -> list[SharePartition]:
+        places = list(session.places)
+        first = next(self._turn) % len(places) if places else 0
+        found = []
+        left = records_max
+        for place in (*places[first:], *places[:first]):
+            partition = SharePartition(place)
+            found.append(partition)
+            if left <= 0:
+                continue
+            try:
+                await self._acquire_from(session, group_id, member_id, partition, left)
+            except PenstockError as error:
+                partition.error = error
+            left -= len(partition.acquired)
+        return found
+
+    async def _acquire_from(
+        self,
+        session: _Session,
+        group_id: str,
+        member_id: str,
+        partition: SharePartition,
+        count_max: int,
+    ) -> None:
+        queue = self._queue(partition.place)
+        if group_id not in queue.groups:
+            await self._make_sure_of(partition.place.topic, group_id)
+            await queue.create_group(group_id, queue.start_offset)
+        delivery = queue.receive_nowait(
+            group_id, count_max=count_max, lease_ms=None, consumer=member_id
+        )
+        if delivery is None:
+            return
+        held = session.held.setdefault(partition.place, {})
+        for record, attempt in delivery.messages:
+            held[record.offset] = delivery.number
+            partition.acquired.append(Acquired(record, attempt))
+
+    def _queue(self, place: TopicPartition) -> PartitionQueue:
+        return self._cluster.partition(place).queue

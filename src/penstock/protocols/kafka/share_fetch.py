@@ -1,0 +1,240 @@
+"""ShareFetch and ShareAcknowledge: records with a lease each, and what became of them (KIP-932).
+
+Acquired records may lie far apart, so they are put into batches of their own, at their offsets: a
+consumer sees gaps in between as it does in a compacted log.
+"""
+
+import datetime as dt
+import uuid
+from collections.abc import Sequence
+from typing import Any
+
+from kio.schema.errors import ErrorCode
+from kio.schema.share_acknowledge.v1 import request as ack_in
+from kio.schema.share_acknowledge.v1 import response as ack_out
+from kio.schema.share_fetch.v1 import request as fetch_in
+from kio.schema.share_fetch.v1 import response as fetch_out
+from kio.static.primitive import Records, i16, i32, i32Timedelta, i64
+
+from penstock.broker import Acknowledged, Acquired, Broker, SharePartition, encode_batch
+from penstock.errors import PenstockError, TopicIdMismatch, TopicNotFound
+from penstock.ids import TopicPartition
+from penstock.protocols.kafka.api import Api, Context, plain_api
+from penstock.protocols.kafka.codec import NO_THROTTLE, milliseconds
+from penstock.protocols.kafka.errors import error_code
+
+_CLOSE_EPOCH = -1
+_RECORDS_MAX = 10_000
+_UNKNOWN_LEADER = fetch_out.LeaderIdAndEpoch(leader_id=i32(-1), leader_epoch=i32(-1))
+_UNKNOWN_ACK_LEADER = ack_out.LeaderIdAndEpoch(leader_id=i32(-1), leader_epoch=i32(-1))
+
+
+def apis() -> list[Api]:
+    """Return the two APIs."""
+    return [
+        plain_api(78, "ShareFetch", range(1, 2), _fetch, may_wait=True),
+        plain_api(79, "ShareAcknowledge", range(1, 2), _acknowledge),
+    ]
+
+
+class _Said:
+    """The acknowledgements of a request, by partition, and what became of them."""
+
+    def __init__(self, topics: Sequence[Any], broker: Broker) -> None:
+        self.places: list[TopicPartition] = []
+        self.ids: dict[str, uuid.UUID] = {}
+        self.errors: dict[TopicPartition, PenstockError] = {}
+        self.said: list[Acknowledged] = []
+        for topic in topics:
+            for partition in topic.partitions:
+                self._read(topic.topic_id, partition, broker)
+
+    def _read(self, topic_id: uuid.UUID, partition: Any, broker: Broker) -> None:
+        try:
+            name = broker.metadata.topic_by_id(topic_id).name
+        except TopicNotFound as error:
+            # The id stands in for the name, so that the answer can be put together.
+            place = TopicPartition(f"?{topic_id}", partition.partition_index)
+            self.errors[place] = TopicIdMismatch(str(error))
+            self.ids[place.topic] = topic_id
+            return
+        place = TopicPartition(name, partition.partition_index)
+        self.ids[name] = topic_id
+        self.places.append(place)
+        for batch in partition.acknowledgement_batches:
+            count = batch.last_offset - batch.first_offset + 1
+            answers = batch.acknowledge_types
+            # One answer may stand for all records of the batch.
+            spread = answers if len(answers) == count else tuple(answers[:1]) * count
+            self.said.append(Acknowledged(place, batch.first_offset, spread))
+
+    async def carry_out(self, group_id: str, member_id: str, broker: Broker) -> None:
+        """Carry out all of them; what fails is remembered."""
+        for each in self.said:
+            try:
+                await broker.share.acknowledge(group_id, member_id, each)
+            except PenstockError as error:
+                self.errors.setdefault(each.place, error)
+
+
+async def _fetch(
+    request: fetch_in.ShareFetchRequest, context: Context
+) -> fetch_out.ShareFetchResponse:
+    broker = context.broker
+    group_id, member_id = request.group_id or "", request.member_id or ""
+    said = _Said(request.topics, broker)
+    found: list[SharePartition] = []
+    error: PenstockError | None = None
+    try:
+        broker.share.open_session(
+            group_id,
+            member_id,
+            request.share_session_epoch,
+            added=said.places,
+            forgotten=_forgotten(request, broker),
+        )
+        await said.carry_out(group_id, member_id, broker)
+        if request.share_session_epoch == _CLOSE_EPOCH:
+            await broker.share.close_session(group_id, member_id)
+        else:
+            found = await broker.share.acquire(
+                group_id,
+                member_id,
+                records_max=max(1, min(_RECORDS_MAX, request.max_records)),
+                wait_ms=milliseconds(request.max_wait),
+            )
+    except PenstockError as failure:
+        error = failure
+    return _fetch_response(broker, group_id, said, found, error)
+
+
+def _forgotten(request: fetch_in.ShareFetchRequest, broker: Broker) -> list[TopicPartition]:
+    forgotten = []
+    for topic in request.forgotten_topics_data:
+        found = next(
+            (each for each in broker.metadata.topics.values() if each.topic_id == topic.topic_id),
+            None,
+        )
+        if found is not None:
+            forgotten += [TopicPartition(found.name, number) for number in topic.partitions]
+    return forgotten
+
+
+def _fetch_response(
+    broker: Broker,
+    group_id: str,
+    said: _Said,
+    found: Sequence[SharePartition],
+    error: PenstockError | None,
+) -> fetch_out.ShareFetchResponse:
+    by_place = {each.place: each for each in found if each.acquired or each.error}
+    for place in said.errors:
+        by_place.setdefault(place, SharePartition(place))
+    by_topic: dict[str, list[fetch_out.PartitionData]] = {}
+    for place, partition in by_place.items():
+        data = _partition(partition, said.errors.get(place))
+        by_topic.setdefault(place.topic, []).append(data)
+    lock_ms = _lock_ms(broker, group_id, found)
+    return fetch_out.ShareFetchResponse(
+        throttle_time=NO_THROTTLE,
+        error_code=error_code(error) if error else ErrorCode.none,
+        error_message=str(error) if error else None,
+        acquisition_lock_timeout=i32Timedelta.parse(dt.timedelta(milliseconds=lock_ms)),
+        responses=tuple(
+            fetch_out.ShareFetchableTopicResponse(
+                topic_id=_topic_id(broker, said, topic), partitions=tuple(partitions)
+            )
+            for topic, partitions in by_topic.items()
+        ),
+        node_endpoints=(),
+    )
+
+
+def _lock_ms(broker: Broker, group_id: str, found: Sequence[SharePartition]) -> int:
+    if not found:
+        return 0
+    return broker.queues.settings_of(found[0].place.topic, group_id).lease_ms
+
+
+def _topic_id(broker: Broker, said: _Said, topic: str) -> uuid.UUID | None:
+    known = broker.metadata.topics.get(topic)
+    return known.topic_id if known else said.ids.get(topic)
+
+
+def _partition(
+    partition: SharePartition, ack_error: PenstockError | None
+) -> fetch_out.PartitionData:
+    error = partition.error
+    return fetch_out.PartitionData(
+        partition_index=i32(partition.place.partition),
+        error_code=error_code(error) if error else ErrorCode.none,
+        error_message=str(error) if error else None,
+        acknowledge_error_code=i16(error_code(ack_error).value if ack_error else 0),
+        acknowledge_error_message=str(ack_error) if ack_error else None,
+        current_leader=_UNKNOWN_LEADER,
+        records=_records(partition.acquired),
+        acquired_records=_ranges(partition.acquired),
+    )
+
+
+def _records(acquired: Sequence[Acquired]) -> Records:
+    ordered = sorted((each.record for each in acquired), key=lambda record: record.offset)
+    return Records.parse(bytes(encode_batch(ordered)) if ordered else b"")
+
+
+def _ranges(acquired: Sequence[Acquired]) -> tuple[fetch_out.AcquiredRecords, ...]:
+    """Join consecutive records that went out equally often."""
+    ranges: list[tuple[int, int, int]] = []
+    for each in sorted(acquired, key=lambda each: each.record.offset):
+        offset = each.record.offset
+        if ranges and ranges[-1][1] == offset - 1 and ranges[-1][2] == each.attempt:
+            ranges[-1] = (ranges[-1][0], offset, each.attempt)
+        else:
+            ranges.append((offset, offset, each.attempt))
+    return tuple(
+        fetch_out.AcquiredRecords(
+            first_offset=i64(first), last_offset=i64(last), delivery_count=i16(min(count, 32767))
+        )
+        for first, last, count in ranges
+    )
+
+
+async def _acknowledge(
+    request: ack_in.ShareAcknowledgeRequest, context: Context
+) -> ack_out.ShareAcknowledgeResponse:
+    broker = context.broker
+    group_id, member_id = request.group_id or "", request.member_id or ""
+    said = _Said(request.topics, broker)
+    error: PenstockError | None = None
+    try:
+        broker.share.open_session(
+            group_id, member_id, request.share_session_epoch, added=(), forgotten=()
+        )
+        await said.carry_out(group_id, member_id, broker)
+        if request.share_session_epoch == _CLOSE_EPOCH:
+            await broker.share.close_session(group_id, member_id)
+    except PenstockError as failure:
+        error = failure
+    by_topic: dict[str, list[ack_out.PartitionData]] = {}
+    for place in dict.fromkeys((*said.places, *said.errors)):
+        failed = said.errors.get(place)
+        by_topic.setdefault(place.topic, []).append(
+            ack_out.PartitionData(
+                partition_index=i32(place.partition),
+                error_code=error_code(failed) if failed else ErrorCode.none,
+                error_message=str(failed) if failed else None,
+                current_leader=_UNKNOWN_ACK_LEADER,
+            )
+        )
+    return ack_out.ShareAcknowledgeResponse(
+        throttle_time=NO_THROTTLE,
+        error_code=error_code(error) if error else ErrorCode.none,
+        error_message=str(error) if error else None,
+        responses=tuple(
+            ack_out.ShareAcknowledgeTopicResponse(
+                topic_id=said.ids[topic], partitions=tuple(partitions)
+            )
+            for topic, partitions in by_topic.items()
+        ),
+        node_endpoints=(),
+    )
