@@ -1,13 +1,16 @@
 """The Spark programs in examples/ do what they say."""
 
+import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 
-from tests.kafka_clients import DEADLINE_S, new_producer, new_topic
+from tests.kafka_clients import DEADLINE_S, new_producer, new_topic, publish
 from tests.processes import NodeProcess
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -27,3 +30,37 @@ def test_a_topic_is_asked_in_sql(node: NodeProcess) -> None:
 
     lines = done.stdout.splitlines()
     assert lines == ["partition 0: 3 records, 0 to 2", "a: 3", "b: 2"], done.stderr[-3000:]
+
+
+@pytest.mark.usefixtures("java")
+def test_a_declarative_pipeline_makes_tables_of_a_topic(node: NodeProcess, tmp_path: Path) -> None:
+    topic = new_topic(node)
+    orders = [{"number": number, "customer": f"customer-{number % 3}"} for number in range(10)]
+    publish(node, topic, [json.dumps(order).encode() for order in orders])
+    project = tmp_path / "project"
+    shutil.copytree(EXAMPLES / "spark_pipeline", project)
+    specification = project / "spark-pipeline.yml"
+    text = specification.read_text().replace(
+        "storage: storage", f"storage: file://{project}/storage"
+    )
+    specification.write_text(text)
+
+    done = subprocess.run(
+        [
+            str(Path(sys.executable).parent / "spark-pipelines"), "run", "--remote", "local[2]",
+            "--conf", "spark.sql.catalogImplementation=hive",
+            "--conf", f"spark.sql.warehouse.dir={project}/warehouse",
+            "--conf", f"spark.orders.bootstrap={node.bootstrap}",
+            "--conf", f"spark.orders.topic={topic}",
+        ],
+        cwd=project, env={**FAST_JAVA, "PYSPARK_PYTHON": sys.executable},
+        capture_output=True, text=True, timeout=280,
+    )  # fmt: skip
+
+    assert done.returncode == 0, done.stderr[-3000:]
+    counts = pq.read_table(project / "warehouse" / "orders_per_customer").to_pylist()
+    assert {row["customer"]: row["count"] for row in counts} == {
+        "customer-0": 4,
+        "customer-1": 3,
+        "customer-2": 3,
+    }
