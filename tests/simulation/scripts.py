@@ -115,7 +115,11 @@ class Stage:
         def publish() -> None:
             partition = self[name].partition
             assert partition is not None
-            future = partition.publish(batch)
+            try:
+                future = partition.publish(batch)
+            except PenstockError as refusal:
+                future = partition.log._workplace.loop.create_future()
+                future.set_exception(refusal)
             future.add_done_callback(lambda done: self._note(done, value))
             answers.append(future)
 
