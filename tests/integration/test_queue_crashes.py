@@ -5,10 +5,10 @@
 
 import os
 import random
-import threading
 import time
 from collections import Counter
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -66,13 +66,15 @@ def run_crashes(
             published.extend(publish_numbers(caller, topic, range(start, start + 50)))
             time.sleep(0.1)
 
-    with Consumers(topic, group, ports, count=4, seed=SEED) as consumers:
-        publishing = threading.Thread(target=publish)
-        publishing.start()
+    with (
+        ThreadPoolExecutor(1) as publisher,
+        Consumers(topic, group, ports, count=4, seed=SEED) as consumers,
+    ):
+        publishing = publisher.submit(publish)
         for _ in range(ROUNDS):
             time.sleep(choices.uniform(0.3, 1.5))
             crash(choices)
-        publishing.join()
+        publishing.result()
         consumers.wait_until_quiet(_QUIET_S, deadline_s=60 + 5 * ROUNDS)
 
     dead = dead_letters(nodes[0], topic)

@@ -72,6 +72,7 @@ class Topics:
         settings = {
             name: value for name, value in (new.settings or {}).items() if value is not None
         }
+        self._cluster.metadata.check_current()
         placement = self._placement(new)
         check_new_topic(new.name, len(placement), settings, self._cluster.metadata.topics)
         if dry_run:

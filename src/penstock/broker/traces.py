@@ -3,24 +3,38 @@
 import asyncio
 from bisect import bisect_right
 from collections.abc import Iterator
+from contextlib import suppress
 
 import msgspec
 
 from penstock.broker.calls import Calls
 from penstock.cluster import Cluster, Partition, StartMoved, decode_event
-from penstock.delivery import Trace, TraceKind, TraceStep
+from penstock.delivery import (
+    StageEvent,
+    StageTrace,
+    Trace,
+    TraceKind,
+    TraceStep,
+    index_and_place,
+    parse_stage_id,
+    stage_id,
+)
 from penstock.errors import InvalidRequest, MessageNotFound
 from penstock.ids import TopicPartition
-from penstock.record import Record
+from penstock.log import EntryKind
+from penstock.record import ID, Record, decode_records, read_header
 
 # Other requests have their turn after so many entries.
 _ENTRIES_AT_ONCE = 500
 
 
 class _TraceRequest(msgspec.Struct, frozen=True):
+    """The message at an offset, or the one that was scheduled under a number."""
+
     topic: str
     partition: int
-    offset: int
+    offset: int | None
+    number: int | None
 
 
 class Traces:
@@ -34,40 +48,72 @@ class Traces:
     async def trace(self, topic: str, message_id: str) -> list[TraceStep]:
         """Return the steps of a message's life, in the order of the log."""
         self._cluster.metadata.topic(topic)
-        partition, offset = _place_of(message_id)
-        request = _TraceRequest(topic, partition, offset)
-        place = TopicPartition(topic, partition)
+        request = _request_of(topic, message_id)
+        place = TopicPartition(topic, request.partition)
         return await self._calls.ask(place, "queue.trace", request, list[TraceStep])
 
     async def _trace_here(self, request: _TraceRequest) -> list[TraceStep]:
         place = TopicPartition(request.topic, request.partition)
         partition = self._cluster.partition(place)
         partition.check_serving()
-        record = None
-        if partition.start_offset <= request.offset < partition.high_watermark:
-            record = partition.queue.records.get(request.offset)
-        if record is None:
-            raise MessageNotFound(
-                f"{place} holds no message at offset {request.offset}; it holds"
-                f" {partition.start_offset} to {partition.high_watermark}"
-            )
-        index = _index_of(partition, request.offset)
-        steps = [*self._beginning(partition, record, index)]
-        steps += await self._journal(partition, request.offset, index)
-        retention_ms = partition.log.log.settings.retention_ms
-        if retention_ms >= 0 and partition.log.log.settings.deletes:
-            until_ms = record.timestamp + retention_ms
-            steps.append(
-                TraceStep(
-                    kind=TraceKind.RETAINED, at_ms=until_ms, detail="kept at least until then"
-                )
-            )
+        steps: list[TraceStep] = []
+        offset, number = request.offset, request.number
+        if offset is not None:
+            number = _number_of(_record_at(partition, offset))
+        if number is not None:
+            scheduled, released_at = await self._stage(partition, number)
+            steps += scheduled
+            offset = released_at if offset is None else offset
+        if offset is None:
+            if not steps:
+                raise MessageNotFound(f"{place} knows of no such scheduled message any more")
+            return steps
+        return steps + await self._life(partition, offset, is_released=number is not None)
+
+    async def _life(
+        self, partition: Partition, offset: int, *, is_released: bool
+    ) -> list[TraceStep]:
+        """Return the steps from the record on."""
+        record = _record_at(partition, offset)
+        index = _index_of(partition, offset)
+        kind = TraceKind.RELEASED if is_released else TraceKind.PUBLISHED
+        steps = [*self._beginning(partition, record, index, kind)]
+        steps += await self._journal(partition, offset, index)
+        settings = partition.log.log.settings
+        if settings.retention_ms >= 0 and settings.deletes:
+            until_ms = record.timestamp + settings.retention_ms
+            detail = "kept at least until then"
+            steps.append(TraceStep(kind=TraceKind.RETAINED, at_ms=until_ms, detail=detail))
         return steps
 
-    def _beginning(self, partition: Partition, record: Record, index: int) -> Iterator[TraceStep]:
+    async def _stage(self, partition: Partition, number: int) -> tuple[list[TraceStep], int | None]:
+        """Return what happened before the release, and the offset that it gave."""
+        log = partition.log.log
+        trace = StageTrace(number)
+        name = stage_id(partition.place.partition, number).encode()
+        steps: list[TraceStep] = []
+        first_index = max(index_and_place(number)[0], log.first_index)
+        for index in range(first_index, partition.log.applied_index + 1):
+            row, payload = log.payload_at(index)
+            if row.kind == EntryKind.STATE:
+                event = decode_event(payload)
+                if isinstance(event, StageEvent):
+                    steps += trace.follow(event, index)
+            elif row.kind == EntryKind.RECORDS and payload and read_header(payload).is_release:
+                for record in decode_records(payload):
+                    if (ID, name) in record.headers:
+                        return steps, record.offset
+            if index % _ENTRIES_AT_ONCE == 0:
+                await asyncio.sleep(0)
+                partition.check_serving()
+        return steps, None
+
+    def _beginning(
+        self, partition: Partition, record: Record, index: int, kind: TraceKind
+    ) -> Iterator[TraceStep]:
         log = partition.log
         yield TraceStep(
-            kind=TraceKind.PUBLISHED,
+            kind=kind,
             at_ms=record.timestamp,
             detail=f"offset {record.offset}, leader epoch {log.log.term_at(index)}",
         )
@@ -87,7 +133,7 @@ class Traces:
             if entry.index > partition.log.applied_index:
                 break
             event = decode_event(entry.payload)
-            if not isinstance(event, StartMoved):
+            if not isinstance(event, StartMoved | StageEvent):
                 steps += trace.follow(event)
             if number % _ENTRIES_AT_ONCE == _ENTRIES_AT_ONCE - 1:
                 await asyncio.sleep(0)
@@ -95,11 +141,35 @@ class Traces:
         return steps
 
 
-def _place_of(message_id: str) -> tuple[int, int]:
-    partition, _, offset = message_id.partition("-")
-    if not (partition.isdecimal() and offset.isdecimal()):
+def _request_of(topic: str, message_id: str) -> _TraceRequest:
+    if "-s" in message_id:
+        partition, number = parse_stage_id(message_id)
+        return _TraceRequest(topic, partition, None, number)
+    text, _, offset = message_id.partition("-")
+    if not (text.isdecimal() and offset.isdecimal()):
         raise InvalidRequest(f"{message_id[:60]!r} is not the id of a message: partition-offset")
-    return int(partition), int(offset)
+    return _TraceRequest(topic, int(text), int(offset), None)
+
+
+def _record_at(partition: Partition, offset: int) -> Record:
+    record = None
+    if partition.start_offset <= offset < partition.high_watermark:
+        record = partition.queue.records.get(offset)
+    if record is None:
+        raise MessageNotFound(
+            f"{partition.place} holds no message at offset {offset}; it holds"
+            f" {partition.start_offset} to {partition.high_watermark}"
+        )
+    return record
+
+
+def _number_of(record: Record) -> int | None:
+    """Return the number under which a record was scheduled."""
+    for name, value in record.headers:
+        if name == ID and value is not None:
+            with suppress(InvalidRequest, MessageNotFound, UnicodeDecodeError):
+                return parse_stage_id(value.decode())[1]
+    return None
 
 
 def _index_of(partition: Partition, offset: int) -> int:

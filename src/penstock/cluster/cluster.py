@@ -79,6 +79,7 @@ class Cluster:
         self._options = options
         self._workplace = workplace
         self.metadata = ClusterMetadata()
+        self.metadata.is_current = False
         self.leaders = LeaderTable()
         self._contact = Contact()
         self._peers = read_peers(options.peers)
@@ -164,6 +165,8 @@ class Cluster:
             http_port,
         )
         await self._registration.register(description)
+        # The answer came after everything that was committed before.
+        self.metadata.is_current = True
         self._contact.joined()
         while not self._is_settled():
             await self._wait_for_change()

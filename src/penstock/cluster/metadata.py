@@ -21,6 +21,7 @@ from penstock.errors import (
     NotFound,
     TopicExists,
     TopicNotFound,
+    Unavailable,
 )
 from penstock.ids import EntryIndex, NodeId, Offset
 from penstock.log import StateEntry
@@ -250,6 +251,8 @@ class ClusterMetadata:
 
     def __init__(self) -> None:
         self.version = 0
+        # A node that starts may know less than its cluster until it has been heard there.
+        self.is_current = True
         self.cluster_id: uuid.UUID | None = None
         self.nodes: dict[int, Node] = {}
         self.draining: set[int] = set()
@@ -271,8 +274,14 @@ class ClusterMetadata:
         """Return a topic or raise `TopicNotFound`."""
         topic = self._topics.get(name)
         if topic is None:
+            self.check_current()
             raise TopicNotFound(f"there is no topic {name!r}")
         return topic
+
+    def check_current(self) -> None:
+        """Raise `Unavailable` while this node cannot say that something does not exist."""
+        if not self.is_current:
+            raise Unavailable("this node has not learnt yet which topics there are")
 
     def topic_by_id(self, topic_id: uuid.UUID) -> Topic:
         """Return a topic or raise `TopicNotFound`."""

@@ -49,7 +49,7 @@ from penstock.delivery.stage_events import (
     unpack_numbers,
     unpack_records,
 )
-from penstock.delivery.trace import Trace, TraceKind, TraceStep
+from penstock.delivery.trace import StageTrace, Trace, TraceKind, TraceStep
 from penstock.delivery.window import FirstResult, Window, key_digest
 
 __all__ = [
@@ -88,6 +88,7 @@ __all__ = [
     "StageCancelled",
     "StageEvent",
     "StageMoved",
+    "StageTrace",
     "Staged",
     "StagedKey",
     "Trace",

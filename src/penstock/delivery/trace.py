@@ -25,12 +25,21 @@ from penstock.delivery.events import (
     Returned,
 )
 from penstock.delivery.runs import Run
+from penstock.delivery.stage_events import (
+    StageCancelled,
+    Staged,
+    StageEvent,
+    StageMoved,
+    index_and_place,
+    unpack_numbers,
+)
 
 
 class TraceKind(StrEnum):
     """What a step of a message's life is."""
 
     SCHEDULED = "SCHEDULED"
+    CANCELLED = "CANCELLED"
     RELEASED = "RELEASED"
     PUBLISHED = "PUBLISHED"
     REPLICATED = "REPLICATED"
@@ -57,6 +66,32 @@ class TraceStep(msgspec.Struct, frozen=True, kw_only=True):
     consumer: str = ""
     attempt: int = 0
     detail: str = ""
+
+
+class StageTrace:
+    """Follows one scheduled message until it is in the log."""
+
+    def __init__(self, number: int) -> None:
+        self._number = number
+
+    def follow(self, event: StageEvent, index: int) -> Iterator[TraceStep]:
+        """Yield the steps that an event means for the message; `index` is that of its entry."""
+        match event:
+            case Staged(dues, _, at_ms):
+                own_index, place = index_and_place(self._number)
+                if index == own_index:
+                    due_ms = unpack_numbers(dues)[place]
+                    yield TraceStep(
+                        kind=TraceKind.SCHEDULED, at_ms=at_ms, detail=f"due at {due_ms}"
+                    )
+            case StageMoved(numbers, due_ms, at_ms):
+                if self._number in unpack_numbers(numbers):
+                    yield TraceStep(
+                        kind=TraceKind.SCHEDULED, at_ms=at_ms, detail=f"moved, due at {due_ms}"
+                    )
+            case StageCancelled(numbers, at_ms):
+                if self._number in unpack_numbers(numbers):
+                    yield TraceStep(kind=TraceKind.CANCELLED, at_ms=at_ms)
 
 
 class _Out:

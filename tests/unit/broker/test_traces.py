@@ -4,12 +4,12 @@ import asyncio
 
 import pytest
 
-from penstock.broker import Nack, Reject
+from penstock.broker import Nack, NewMessage, Published, Reject
 from penstock.broker import TraceKind as K
 from penstock.errors import InvalidRequest, LeaseExpired, MessageNotFound
 from tests.unit.broker.test_burial import settled
 from tests.unit.broker.test_queues import GROUP, TOPIC, receive, started_with
-from tests.unit.cluster.workplaces import run
+from tests.unit.cluster.workplaces import LoopClock, run
 
 
 def test_every_step_is_told_with_its_actor() -> None:
@@ -78,6 +78,33 @@ def test_groups_are_told_apart_and_a_reset_forgets() -> None:
             (K.DELIVERED, "other"),
             (K.GROUP_RESET, GROUP),
         ]
+
+    run(scene())
+
+
+def test_a_scheduled_message_tells_of_its_wait_and_its_release() -> None:
+    async def scene() -> None:
+        broker = await started_with()
+        due_ms = LoopClock().now_ms() + 5_000
+        message = NewMessage(value=b"later", partition=0, deliver_at_ms=due_ms)
+        published, cancelled = await broker.messages.publish(TOPIC, [message, message])
+        assert isinstance(published, Published)
+        assert isinstance(cancelled, Published)
+        await broker.schedule.cancel(TOPIC, [cancelled.id])
+
+        waiting = await broker.queues.trace(TOPIC, published.id)
+        (received,) = await receive(broker, wait_ms=20_000)
+        await asyncio.sleep(0.1)
+        told = await broker.queues.trace(TOPIC, published.id)
+
+        assert [step.kind for step in waiting] == [K.SCHEDULED]
+        assert waiting[0].detail == f"due at {due_ms}"
+        assert [step.kind for step in told[:3]] == [K.SCHEDULED, K.RELEASED, K.REPLICATED]
+        assert told[3].kind is K.DELIVERED
+        assert received.id == published.id
+        assert await broker.queues.trace(TOPIC, "0-0") == told
+        gone = await broker.queues.trace(TOPIC, cancelled.id)
+        assert [step.kind for step in gone] == [K.SCHEDULED, K.CANCELLED]
 
     run(scene())
 

@@ -16,7 +16,7 @@ from penstock.cluster.metadata import (
     SettleReplicas,
     encode_command,
 )
-from penstock.errors import InvalidPartitionCount, TopicExists, TopicNotFound
+from penstock.errors import InvalidPartitionCount, TopicExists, TopicNotFound, Unavailable
 from penstock.ids import EntryIndex
 from penstock.log import StateEntry
 
@@ -94,3 +94,14 @@ def test_a_request_to_grow_that_is_sent_again_adds_nothing_and_gets_the_same_ans
     assert grown.partitions == 3
     with pytest.raises(InvalidPartitionCount, match="3 was asked for"):
         applied(metadata, AddPartitions(topic_id, 3, [(ONE,), (TWO,)], uuid.uuid4()))
+
+
+def test_a_node_that_is_still_learning_does_not_say_that_a_topic_is_missing() -> None:
+    metadata = ClusterMetadata()
+    metadata.is_current = False
+
+    with pytest.raises(Unavailable):
+        metadata.topic("orders")
+    metadata.is_current = True
+    with pytest.raises(TopicNotFound):
+        metadata.topic("orders")
