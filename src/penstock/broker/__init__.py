@@ -11,6 +11,7 @@ from penstock.broker.fetch import Fetched, FetchRequest, check_epoch
 from penstock.broker.messages import Acks, Messages, NewMessage, Published
 from penstock.broker.operations import ClusterStatus, NodeStatus, hot_partitions
 from penstock.broker.publish import Publication
+from penstock.broker.queue_groups import ResetTarget
 from penstock.broker.queue_values import (
     BlockedKeyStatus,
     GroupStatus,
@@ -78,6 +79,7 @@ __all__ = [
     "Redrive",
     "Reject",
     "ResetPlan",
+    "ResetTarget",
     "Schedule",
     "Scheduled",
     "SettingType",

@@ -41,7 +41,7 @@ T = TypeVar("T")
 _BLOCKED_KEYS_MAX = 100
 IN_FLIGHT_LISTED_MAX = 10_000
 
-Target = Literal["earliest", "latest", "offset", "time"]
+ResetTarget = Literal["earliest", "latest", "offset", "time"]
 
 
 class _Create(msgspec.Struct, frozen=True):
@@ -61,7 +61,7 @@ class _Reset(msgspec.Struct, frozen=True):
     topic: str
     partition: int
     group: str
-    to: Target
+    to: ResetTarget
     value: int
     is_dry_run: bool
 
@@ -161,7 +161,7 @@ class QueueGroups:
         topic: str,
         group: str,
         *,
-        to: Target,
+        to: ResetTarget,
         value: int = 0,
         partition: int | None = None,
         is_dry_run: bool = False,

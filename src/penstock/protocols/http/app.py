@@ -18,9 +18,11 @@ from penstock.protocols.http.answers import (
     describe_failure,
 )
 from penstock.protocols.http.cluster import cluster_endpoints
+from penstock.protocols.http.dead_letters import dead_letter_endpoints
 from penstock.protocols.http.documentation import render_page
 from penstock.protocols.http.endpoints import Answer, Endpoint
 from penstock.protocols.http.exchange import BODY_BYTES_MAX, Call, json_response
+from penstock.protocols.http.groups import group_endpoints
 from penstock.protocols.http.openapi import describe
 from penstock.protocols.http.publishing import publishing_endpoints
 from penstock.protocols.http.receiving import receiving_endpoints
@@ -28,6 +30,7 @@ from penstock.protocols.http.records import record_endpoints
 from penstock.protocols.http.streaming import streaming_endpoints
 from penstock.protocols.http.tasks import task_endpoints
 from penstock.protocols.http.topics import topic_endpoints
+from penstock.protocols.http.traces import trace_endpoints
 from penstock.protocols.http.view import NodeView
 
 # The first class that an error belongs to decides.
@@ -57,6 +60,9 @@ def create_app(
         *publishing_endpoints(view, bytes_max=body_bytes_max),
         *receiving_endpoints(view),
         *streaming_endpoints(view),
+        *group_endpoints(view),
+        *dead_letter_endpoints(view, bytes_max=body_bytes_max),
+        *trace_endpoints(view),
         *record_endpoints(view),
         *task_endpoints(view, bytes_max=body_bytes_max),
         *cluster_endpoints(view),

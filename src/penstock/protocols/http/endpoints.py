@@ -51,6 +51,16 @@ class Endpoint:
     """A body as a caller might write it."""
 
 
+def query(name: str, meaning: str) -> Parameter:
+    """A whole number of the query."""
+    return Parameter(name=name, type="integer", place="query", meaning=meaning)
+
+
+def text_query(name: str, meaning: str) -> Parameter:
+    """A text of the query."""
+    return Parameter(name=name, type="string", place="query", meaning=meaning)
+
+
 TOPIC = Parameter(name="topic", type="string", meaning="Name of a topic.")
 GROUP = Parameter(name="group", type="string", meaning="Name of a queue group.")
 FAILURES = {

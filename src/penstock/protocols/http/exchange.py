@@ -45,6 +45,14 @@ def read_query_number(request: Request, name: str, *, default: int, most: int = 
     return int(text)
 
 
+def read_count(request: Request, *, default: int, most: int) -> int:
+    """Return how many the query asks for by `max`, or raise `InvalidRequest`."""
+    count = read_query_number(request, "max", default=default, most=most)
+    if count < 1:
+        raise InvalidRequest(f"max is {count}, not 1..{most}")
+    return count
+
+
 async def read_body(request: Request, kind: type[Body], *, bytes_max: int = BODY_BYTES_MAX) -> Body:
     """Decode the body of a request, or raise `InvalidRequest`; nothing stands for `{}`."""
     body = bytearray()

@@ -10,8 +10,16 @@ from penstock.broker import Record
 from penstock.errors import InvalidRequest
 from penstock.ids import TopicPartition
 from penstock.protocols.http.contents import Encoding, show_headers, to_text
-from penstock.protocols.http.endpoints import FAILURES, TOPIC, Answer, Endpoint, Parameter
-from penstock.protocols.http.exchange import json_response, read_query_number
+from penstock.protocols.http.endpoints import (
+    FAILURES,
+    TOPIC,
+    Answer,
+    Endpoint,
+    Parameter,
+    query,
+    text_query,
+)
+from penstock.protocols.http.exchange import json_response, read_count, read_query_number
 from penstock.protocols.http.times import read_moment_ms
 from penstock.protocols.http.view import NodeView
 
@@ -55,9 +63,7 @@ def record_endpoints(view: NodeView) -> list[Endpoint]:
     async def records(request: Request) -> Response:
         partition = read_query_number(request, "partition", default=0)
         place = TopicPartition(view.topics.find(request.path_params["topic"]).name, partition)
-        count = read_query_number(request, "max", default=_RECORDS_DEFAULT, most=RECORDS_MAX)
-        if count < 1:
-            raise InvalidRequest(f"max is {count}, not 1..{RECORDS_MAX}")
+        count = read_count(request, default=_RECORDS_DEFAULT, most=RECORDS_MAX)
         start = await _start(view, request, place)
         end_ms = _moment(request, "to_time")
         found = await view.messages.read(
@@ -83,9 +89,9 @@ def record_endpoints(view: NodeView) -> list[Endpoint]:
             " neither asked nor changed. With `to_time`, only records dated before it.",
             parameters=(
                 TOPIC,
-                _query("partition", "Number of the partition, from 0; 0 if left out."),
-                _query("offset", "The first offset to read; the oldest if left out."),
-                _query("max", f"How many records, up to {RECORDS_MAX}."),
+                query("partition", "Number of the partition, from 0; 0 if left out."),
+                query("offset", "The first offset to read; the oldest if left out."),
+                query("max", f"How many records, up to {RECORDS_MAX}."),
                 _moment_query("from_time", "The first record at or after this time."),
                 _moment_query("to_time", "Only records dated before this time."),
             ),
@@ -95,17 +101,8 @@ def record_endpoints(view: NodeView) -> list[Endpoint]:
     ]
 
 
-def _query(name: str, meaning: str) -> Parameter:
-    return Parameter(name=name, type="integer", place="query", meaning=meaning)
-
-
 def _moment_query(name: str, meaning: str) -> Parameter:
-    return Parameter(
-        name=name,
-        type="string",
-        place="query",
-        meaning=f"{meaning} Milliseconds since 1970, or ISO 8601.",
-    )
+    return text_query(name, f"{meaning} Milliseconds since 1970, or ISO 8601.")
 
 
 async def _start(view: NodeView, request: Request, place: TopicPartition) -> int:

@@ -15,7 +15,15 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
 from penstock.errors import InvalidRequest
-from penstock.protocols.http.endpoints import FAILURES, GROUP, TOPIC, Answer, Endpoint, Parameter
+from penstock.protocols.http.endpoints import (
+    FAILURES,
+    GROUP,
+    TOPIC,
+    Answer,
+    Endpoint,
+    query,
+    text_query,
+)
 from penstock.protocols.http.exchange import read_query_number
 from penstock.protocols.http.receiving import LEASE_MS_MAX, show_message
 from penstock.protocols.http.times import read_duration_ms
@@ -55,17 +63,9 @@ def streaming_endpoints(view: NodeView) -> list[Endpoint]:
             parameters=(
                 TOPIC,
                 GROUP,
-                Parameter(
-                    name="credits",
-                    type="integer",
-                    place="query",
-                    meaning=f"Messages that may be out at a time, up to {CREDITS_MAX}.",
-                ),
-                Parameter(
-                    name="lease",
-                    type="string",
-                    place="query",
-                    meaning="How long each is out: 500ms, 30s, 5m; the group's own if left out.",
+                query("credits", f"Messages that may be out at a time, up to {CREDITS_MAX}."),
+                text_query(
+                    "lease", "How long each is out: 500ms, 30s, 5m; the group's own if left out."
                 ),
             ),
             answers={

@@ -8,8 +8,12 @@ from prometheus_client import CollectorRegistry
 from penstock.broker import (
     Acks,
     ClusterStatus,
+    DeadLetter,
+    DeadLetterFilter,
     EnqueuedTask,
     GroupSettings,
+    GroupStatus,
+    InFlight,
     LeasedTask,
     Message,
     Nack,
@@ -19,10 +23,14 @@ from penstock.broker import (
     PartitionStatus,
     Published,
     Record,
+    Redrive,
     Reject,
+    ResetPlan,
+    ResetTarget,
     SettingValue,
     TaskStatus,
     Topic,
+    TraceStep,
     TypeStatus,
 )
 from penstock.errors import PenstockError
@@ -179,6 +187,79 @@ class QueuesView(Protocol):
     def settings_of(self, topic: str, group: str) -> GroupSettings:
         """Return how a group hands out messages."""
 
+    async def groups(self, topic: str) -> list[str]:
+        """Return the names of a topic's queue groups."""
+
+    async def configure_group(
+        self, topic: str, group: str, changed: Mapping[str, str], removed: Sequence[str]
+    ) -> GroupSettings:
+        """Change settings of a group, creating it where it does not exist."""
+
+    async def status(self, topic: str, group: str) -> GroupStatus:
+        """Return how far a group is."""
+
+    async def in_flight(self, topic: str, group: str, *, count_max: int) -> list[InFlight]:
+        """Return messages that are out."""
+
+    async def reset_group(
+        self,
+        topic: str,
+        group: str,
+        *,
+        to: ResetTarget,
+        value: int,
+        partition: int | None,
+        is_dry_run: bool,
+    ) -> list[ResetPlan]:
+        """Let a group begin anew."""
+
+    async def delete_group(self, topic: str, group: str) -> None:
+        """Forget a group."""
+
+    async def trace(self, topic: str, message_id: str) -> list[TraceStep]:
+        """Return the steps of a message's life."""
+
+
+class DeadLettersView(Protocol):
+    """What operators can do with dead letters."""
+
+    async def search(
+        self,
+        topic: str,
+        *,
+        wanted: DeadLetterFilter,
+        count_max: int,
+        after: str | None = None,
+    ) -> list[DeadLetter]:
+        """Return dead letters, from after the one of that id on."""
+
+    async def redrive(
+        self,
+        topic: str,
+        *,
+        wanted: DeadLetterFilter,
+        to: str | None,
+        rate_per_s: float | None,
+        count_max: int,
+        redrives_max: int,
+        is_dry_run: bool,
+    ) -> Redrive:
+        """Publish dead letters again."""
+
+    async def replace(
+        self,
+        topic: str,
+        letter_id: str,
+        *,
+        key: bytes | None,
+        value: bytes | None,
+        headers: tuple[tuple[str, bytes | None], ...],
+    ) -> DeadLetter:
+        """Put an edited dead letter in the place of another."""
+
+    async def purge(self, topic: str, *, wanted: DeadLetterFilter) -> int:
+        """Be done with dead letters; return how many."""
+
 
 class TasksView(Protocol):
     """What can be done with tasks."""
@@ -246,6 +327,10 @@ class NodeView(Protocol):
     @property
     def tasks(self) -> TasksView:
         """What can be done with tasks."""
+
+    @property
+    def dead_letters(self) -> DeadLettersView:
+        """What can be done with dead letters."""
 
     @property
     def operations(self) -> OperationsView:

@@ -1,0 +1,296 @@
+"""Publishing, receiving and settling over HTTP, on a running node."""
+
+import base64
+import json
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.http_calls import ask, call, http_topic, publish_values, receive, refusal
+from tests.processes import NodeProcess
+
+BINARY = bytes(range(256))
+
+
+def test_a_message_comes_back_as_it_was_published(node: NodeProcess) -> None:
+    topic = http_topic(node)
+
+    published = ask(
+        node, "POST", f"{topic}/publish", key="k", value="text", headers={"a": "1"}, priority="high"
+    )
+    (message,) = receive(node, f"{topic}/groups/g")
+
+    assert published["offset"] == 0
+    assert message["id"] == published["id"]
+    assert (message["key"], message["value"], message["attempt"]) == ("k", "text", 1)
+    assert message["headers"]["a"] == "1"
+    assert message["priority"] == 7
+    assert message["lease_until"] > message["timestamp"]
+
+
+def test_json_is_stored_compact_and_bytes_travel_as_base64(node: NodeProcess) -> None:
+    topic = http_topic(node)
+    encoded = base64.b64encode(BINARY).decode()
+
+    ask(node, "POST", f"{topic}/publish", value={"total": 12})
+    ask(node, "POST", f"{topic}/publish", value=encoded, encoding="base64")
+    ask(node, "POST", f"{topic}/publish", value=None, key="gone")
+    first, second, third = receive(node, f"{topic}/groups/g")
+
+    assert first["value"] == '{"total":12}'
+    assert (second["value"], second["encoding"]) == (encoded, "base64")
+    assert third["value"] is None
+
+
+def test_of_a_batch_only_the_bad_message_fails(node: NodeProcess) -> None:
+    topic = http_topic(node)
+
+    answer = ask(
+        node,
+        "POST",
+        f"{topic}/messages",
+        messages=[
+            {"value": "good"},
+            {"value": "bad", "priority": 12},
+            {"value": "bad", "partition": 7},
+            {"value": "bad", "delay": "soon"},
+            {"value": "good too"},
+        ],
+    )
+
+    assert answer["failed"] == 3
+    errors = [each.get("error", {}).get("message", "") for each in answer["results"]]
+    assert "12" in errors[1]
+    assert "0..9" in errors[1]
+    assert "partition 7" in errors[2]
+    assert "'soon'" in errors[3]
+    assert [each["value"] for each in receive(node, f"{topic}/groups/g")] == ["good", "good too"]
+
+
+@pytest.mark.parametrize("acks", ["leader", "none"])
+def test_a_publisher_may_be_answered_earlier(node: NodeProcess, acks: str) -> None:
+    topic = http_topic(node)
+
+    ask(node, "POST", f"{topic}/publish", value="x", acks=acks)
+
+    assert [each["value"] for each in receive(node, f"{topic}/groups/g")] == ["x"]
+
+
+def test_an_acknowledged_message_does_not_come_back(node: NodeProcess) -> None:
+    topic = http_topic(node)
+    group = f"{topic}/groups/g"
+    publish_values(node, topic, "a", "b", "c")
+    receipts = [each["receipt"] for each in receive(node, group, lease="500ms")]
+
+    settled = ask(node, "POST", f"{group}/ack", receipts=receipts[:2])
+
+    assert settled == {"accepted": 2, "failed": []}
+    again = receive(node, group)
+    assert [(each["value"], each["attempt"]) for each in again] == [("c", 2)]
+
+
+def test_a_receipt_that_does_not_hold_fails_alone(node: NodeProcess) -> None:
+    topic = http_topic(node)
+    group = f"{topic}/groups/g"
+    publish_values(node, topic, "a")
+    (message,) = receive(node, group)
+
+    settled = ask(node, "POST", f"{group}/ack", receipts=["nonsense", message["receipt"], "0.1.0"])
+
+    assert settled["accepted"] == 1
+    errors = {each["receipt"]: each["error"]["type"] for each in settled["failed"]}
+    assert errors == {"nonsense": "InvalidReceipt", "0.1.0": "LeaseExpired"}
+
+
+def test_a_message_that_is_given_back_comes_after_its_delay(node: NodeProcess) -> None:
+    topic = http_topic(node)
+    group = f"{topic}/groups/g"
+    publish_values(node, topic, "a", "b")
+    first, second = receive(node, group)
+
+    ask(
+        node,
+        "POST",
+        f"{group}/nack",
+        receipts=[{"receipt": first["receipt"], "delay": "1h"}, second["receipt"]],
+        delay=0,
+        reason="busy",
+    )
+
+    again = receive(node, group)
+    assert [(each["value"], each["attempt"]) for each in again] == [("b", 2)]
+
+
+def test_a_lease_can_be_extended(node: NodeProcess) -> None:
+    topic = http_topic(node)
+    group = f"{topic}/groups/g"
+    publish_values(node, topic, "a")
+    (message,) = receive(node, group, lease="300ms")
+
+    ask(node, "POST", f"{group}/extend", receipts=[message["receipt"]], lease="5m")
+
+    assert receive(node, group, wait="600ms") == []
+    ask(node, "POST", f"{group}/extend", receipts=[message["receipt"]], lease=0)
+    assert [each["value"] for each in receive(node, group)] == ["a"]
+
+
+def test_a_receive_waits_for_a_message(node: NodeProcess) -> None:
+    topic = http_topic(node)
+    got: list[Any] = []
+
+    waiting = threading.Thread(target=lambda: got.extend(receive(node, f"{topic}/groups/g")))
+    waiting.start()
+    while "g" not in str(ask(node, "GET", f"{topic}/groups")):
+        time.sleep(0.01)
+    publish_values(node, topic, "late")
+    waiting.join(15)
+
+    assert [each["value"] for each in got] == ["late"]
+
+
+def test_a_receive_without_messages_is_answered_when_its_wait_is_over(node: NodeProcess) -> None:
+    topic = http_topic(node)
+
+    assert receive(node, f"{topic}/groups/g", wait=0) == []
+    assert receive(node, f"{topic}/groups/g", wait="50ms") == []
+
+
+def test_messages_of_several_topics_are_received_by_one_request(node: NodeProcess) -> None:
+    one, two = http_topic(node), http_topic(node)
+    publish_values(node, one, "1")
+    publish_values(node, two, "2")
+    topics = [path.rsplit("/", 1)[1] for path in (one, two)]
+
+    got = [
+        ask(node, "POST", "/v1/groups/g/receive", topics=topics, max=10)["messages"]
+        for _ in range(2)
+    ]
+
+    assert sorted(each["value"] for messages in got for each in messages) == ["1", "2"]
+
+
+def test_the_log_is_read_by_offset_and_by_time(node: NodeProcess) -> None:
+    topic = http_topic(node)
+    publish_values(node, topic, "a", timestamp=1_700_000_000_000)
+    publish_values(node, topic, "b", timestamp="2023-11-15T00:00:00Z")
+    publish_values(node, topic, "c", timestamp=1_800_000_000_000 - 10)
+
+    by_offset = ask(node, "GET", f"{topic}/records?offset=1&max=1")
+    by_time = ask(
+        node, "GET", f"{topic}/records?from_time=2023-11-14T23:00:00Z&to_time=1790000000000"
+    )
+
+    assert [each["value"] for each in by_offset["records"]] == ["b"]
+    assert (by_offset["next_offset"], by_offset["end"]) == (2, 3)
+    assert [each["value"] for each in by_time["records"]] == ["b"]
+
+
+def events(response: httpx.Response) -> Iterator[dict[str, Any]]:
+    for line in response.iter_lines():
+        if line.startswith("data: "):
+            yield json.loads(line.removeprefix("data: "))
+
+
+def test_a_stream_pushes_no_more_than_its_credits_until_one_is_settled(node: NodeProcess) -> None:
+    topic = http_topic(node)
+    group = f"{topic}/groups/g"
+    publish_values(node, topic, *"abcd")
+
+    url = f"{node.http_url}{group}/stream?credits=2&lease=60s"
+    with httpx.stream("GET", url, timeout=30) as response:
+        pushed = events(response)
+        first, second = next(pushed), next(pushed)
+        status = ask(node, "GET", group)
+        ask(node, "POST", f"{group}/ack", receipts=[first["receipt"]])
+        third = next(pushed)
+
+    assert response.headers["content-type"].startswith("text/event-stream")
+    assert [each["value"] for each in (first, second, third)] == ["a", "b", "c"]
+    assert status["totals"]["in_flight"] == 2
+    assert status["totals"]["unsettled"] == 4
+
+
+def test_the_life_of_a_message_is_told(node: NodeProcess) -> None:
+    topic = http_topic(node)
+    group = f"{topic}/groups/g"
+    (message_id,) = publish_values(node, topic, "a")
+    (message,) = receive(node, group, consumer="worker-1")
+    ask(node, "POST", f"{group}/ack", receipts=[message["receipt"]])
+
+    life = ask(node, "GET", f"{topic}/messages/{message_id}/trace")
+
+    steps = {each["kind"]: each for each in life["steps"]}
+    assert steps["DELIVERED"]["consumer"] == "worker-1"
+    assert steps["ACKNOWLEDGED"]["group"] == "g"
+    assert refusal(node, "GET", f"{topic}/messages/0-77/trace")[:2] == (404, "MessageNotFound")
+
+
+MISTAKES = [
+    ("POST", "/publish", {"value": "x", "prioritty": 1}, 400, "prioritty"),
+    ("POST", "/publish", {"value": "x", "priority": -1}, 400, "0..9"),
+    ("POST", "/publish", {"value": "x", "ttl": "-5s"}, 400, "'-5s'"),
+    ("POST", "/publish", {"value": "x", "delay": 1e300}, 400, "1e+300"),
+    ("POST", "/publish", {"value": "x", "delay": 1, "deliver_at": 1}, 400, "one of them"),
+    ("POST", "/publish", {"value": "x", "deliver_at": "tomorrow"}, 400, "'tomorrow'"),
+    ("POST", "/publish", {"value": "!", "encoding": "base64"}, 400, "base64"),
+    ("POST", "/publish", {"value": "x", "acks": "some"}, 400, "some"),
+    ("POST", "/messages", {"messages": []}, 400, "0 messages"),
+    ("POST", "/groups/g/receive", {"max": 0}, 400, ">= 1"),
+    ("POST", "/groups/g/receive", {"max": 10_001}, 400, "10000"),
+    ("POST", "/groups/g/receive", {"wait": "61s"}, 400, "60"),
+    ("POST", "/groups/g/receive", {"lease": "13h"}, 400, "43200"),
+    ("POST", "/groups/g/ack", {"receipts": []}, 400, "length"),
+    ("POST", "/groups/g/ack", {}, 400, "receipts"),
+    ("POST", "/groups/g/nack", {"receipts": ["0.1.0"], "delay": "8d"}, 400, "604800"),
+    ("GET", "/groups/g/stream?credits=0", {}, 400, "1..10000"),
+    ("GET", "/groups/g/stream?lease=never", {}, 400, "'never'"),
+    ("GET", "/records?max=0", {}, 400, "1..10000"),
+    ("GET", "/records?max=x", {}, 400, "'x'"),
+    ("GET", "/records?partition=9", {}, 404, "partition 9"),
+    ("GET", "/records?offset=1&from_time=0", {}, 400, "one of them"),
+    ("GET", "/messages/nonsense/trace", {}, 400, "'nonsense'"),
+]
+
+
+@pytest.mark.parametrize(("method", "path", "body", "status", "named"), MISTAKES)
+def test_a_mistake_is_refused_by_naming_it(
+    node: NodeProcess, method: str, path: str, body: dict[str, Any], status: int, named: str
+) -> None:
+    topic = http_topic(node)
+
+    answered, _, message = refusal(node, method, f"{topic}{path}", **body)
+
+    assert answered == status
+    assert named in message
+
+
+def test_a_topic_that_does_not_exist_is_named(node: NodeProcess) -> None:
+    status, kind, message = refusal(node, "GET", "/v1/topics/nowhere/records")
+
+    assert (status, kind) == (404, "TopicNotFound")
+    assert "nowhere" in message
+
+
+def test_a_page_of_another_site_cannot_publish(node: NodeProcess) -> None:
+    topic = http_topic(node)
+
+    response = httpx.post(
+        f"{node.http_url}{topic}/publish",
+        json={"value": "x"},
+        headers={"Origin": "http://elsewhere.example"},
+    )
+
+    assert response.status_code == 403
+
+
+def test_a_body_that_is_too_large_is_refused_with_the_limit(node: NodeProcess) -> None:
+    topic = http_topic(node)
+
+    response = call(node, "POST", f"{topic}/groups/g/receive", consumer="x" * 70_000)
+
+    assert response.status_code == 400
+    assert "65536 bytes" in response.json()["error"]["message"]
