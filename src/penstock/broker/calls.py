@@ -70,11 +70,19 @@ class Calls:
         deadline_s = loop.time() + _LEADER_WAIT_S
         while True:
             leader = self._cluster.leaders.leader_of(group)
+            is_late = loop.time() >= deadline_s
             if leader is not None and leader.node >= 0:
-                return NodeId(leader.node)
-            if loop.time() >= deadline_s:
+                node = NodeId(leader.node)
+                if is_late or node != self._cluster.member.node or self._is_prepared(group):
+                    return node
+            if is_late:
                 raise NotLeader(f"{place} has no leader at the moment")
             await asyncio.sleep(_LOOK_AGAIN_S)
+
+    def _is_prepared(self, group: int) -> bool:
+        """False while this node has been elected and cannot tell yet what is committed."""
+        log = self._cluster.replicas.by_group.get(group)
+        return log is not None and (log.is_serving or log.failure is not None)
 
     async def _called(self, body: bytes) -> bytes:
         name, payload = msgspec.msgpack.decode(body, type=tuple[str, bytes])

@@ -251,12 +251,12 @@ class DeadLetters:
         self, topic: str, wanted: DeadLetterFilter, after: str | None
     ) -> AsyncIterator[list[DeadLetter]]:
         """Yield what matches, page by page, partition by partition."""
+        begin = _position(after) if after is not None else _Position(0, -1)
         grave = self._grave(topic, wanted)
         found = self._cluster.metadata.topics.get(grave)
         if found is None:
             # Nothing has died yet.
             return
-        begin = _position(after) if after is not None else _Position(0, -1)
         for number in range(begin.partition, found.partitions):
             offset: int | None = begin.offset + 1 if number == begin.partition else 0
             while offset is not None:
