@@ -25,8 +25,19 @@ _FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _WAIT_S = 30
 _END_WAIT_S = 0.3
 _CURL = """\
-import sys, urllib.request
-print(urllib.request.urlopen(sys.argv[-1]).read().decode(), end="")
+import argparse, urllib.request
+parser = argparse.ArgumentParser()
+parser.add_argument("url")
+parser.add_argument("-X", dest="method")
+parser.add_argument("-d", dest="data", type=str.encode)
+parser.add_argument("-s", action="store_true")
+given = parser.parse_args()
+url = given.url if "://" in given.url else f"http://{given.url}"
+try:
+    answer = urllib.request.urlopen(urllib.request.Request(url, given.data, method=given.method))
+except urllib.error.HTTPError as error:
+    answer = error
+print(answer.read().decode(), end="")
 """
 
 
@@ -111,10 +122,9 @@ class Reader:
             )
 
     def _run(self, arguments: list[str]) -> str:
-        path = f"{Path(sys.prefix) / 'bin'}:{os.environ['PATH']}"
         # Help is as wide as the terminal; pages show it at a fixed width.
         environ = {
-            "PATH": path,
+            "PATH": ":".join(self._path),
             "HOME": str(self._directory),
             "COLUMNS": "100",
             "LC_ALL": "C.UTF-8",

@@ -27,6 +27,7 @@ from penstock.protocols.http.openapi import describe
 from penstock.protocols.http.publishing import publishing_endpoints
 from penstock.protocols.http.receiving import receiving_endpoints
 from penstock.protocols.http.records import record_endpoints
+from penstock.protocols.http.scheduled import schedule_endpoints
 from penstock.protocols.http.streaming import streaming_endpoints
 from penstock.protocols.http.tasks import task_endpoints
 from penstock.protocols.http.topics import topic_endpoints
@@ -62,6 +63,7 @@ def create_app(
         *streaming_endpoints(view),
         *group_endpoints(view),
         *dead_letter_endpoints(view, bytes_max=body_bytes_max),
+        *schedule_endpoints(view),
         *trace_endpoints(view),
         *record_endpoints(view),
         *task_endpoints(view, bytes_max=body_bytes_max),

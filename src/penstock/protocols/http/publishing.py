@@ -17,11 +17,10 @@ from penstock.protocols.http.message_bodies import (
     PublishedBatch,
     PublishedMessage,
 )
-from penstock.protocols.http.times import read_duration_ms, read_moment_ms
+from penstock.protocols.http.times import DELAY_MS_MAX, read_duration_ms, read_moment_ms
 from penstock.protocols.http.view import MessagesView, NodeView
 
 BATCH_MAX = 10_000
-DELAY_MS_MAX = 10 * 365 * 86_400_000
 _PRIORITIES = {"low": 1, "normal": 4, "high": 7} | {str(level): level for level in range(10)}
 
 

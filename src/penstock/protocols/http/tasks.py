@@ -29,7 +29,7 @@ from penstock.protocols.http.task_bodies import (
     TaskStatusBody,
     TypeStatusBody,
 )
-from penstock.protocols.http.times import read_duration_ms, read_moment_ms
+from penstock.protocols.http.times import DELAY_MS_MAX, read_duration_ms, read_moment_ms
 from penstock.protocols.http.view import NodeView
 
 _GROUP = "workers"

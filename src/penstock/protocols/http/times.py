@@ -9,6 +9,8 @@ _UNITS_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _DURATION = re.compile(r"(\d{1,12}(?:\.\d{1,6})?)(ms|s|m|h|d)")
 # Year 9999: what every client can still show as a date.
 MOMENT_MS_MAX = 253_402_300_799_999
+# How far ahead a message can be scheduled.
+DELAY_MS_MAX = 10 * 365 * 86_400_000
 
 
 def read_duration_ms(name: str, value: str | float, *, max_ms: int) -> int:

@@ -27,6 +27,7 @@ from penstock.broker import (
     Reject,
     ResetPlan,
     ResetTarget,
+    Scheduled,
     SettingValue,
     TaskStatus,
     Topic,
@@ -297,6 +298,27 @@ class TasksView(Protocol):
         """Return tasks that are queued or leased."""
 
 
+class ScheduleView(Protocol):
+    """Messages that wait for their time."""
+
+    async def list(self, topic: str, *, count_max: int, after: str) -> Sequence[Scheduled]:
+        """Return messages in the order of their time, after a cursor."""
+
+    async def count(self, topic: str) -> int:
+        """Return how many wait."""
+
+    async def cancel(self, topic: str, ids: Sequence[str]) -> Sequence[PenstockError | None]:
+        """Take messages out of the stage for good."""
+
+    async def move(
+        self, topic: str, ids: Sequence[str], deliver_at_ms: int
+    ) -> Sequence[PenstockError | None]:
+        """Give messages another time."""
+
+    async def release(self, topic: str, ids: Sequence[str]) -> Sequence[PenstockError | None]:
+        """Let messages be delivered at once."""
+
+
 class NodeView(Protocol):
     """A running node, seen from outside. No method may block."""
 
@@ -331,6 +353,10 @@ class NodeView(Protocol):
     @property
     def dead_letters(self) -> DeadLettersView:
         """What can be done with dead letters."""
+
+    @property
+    def schedule(self) -> ScheduleView:
+        """What can be done with messages before their time."""
 
     @property
     def operations(self) -> OperationsView:
