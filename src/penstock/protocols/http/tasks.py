@@ -12,7 +12,7 @@ from penstock.broker import LeasedTask, NewTask, TaskStatus, TypeStatus
 from penstock.errors import InvalidRequest
 from penstock.protocols.http.endpoints import FAILURES, Answer, Endpoint, Parameter
 from penstock.protocols.http.exchange import from_here, json_response, read_body
-from penstock.protocols.http.publishing import DELAY_MS_MAX, read_priority
+from penstock.protocols.http.publishing import read_priority
 from penstock.protocols.http.receiving import BACKOFF_MS_MAX, LEASE_MS_MAX, WAIT_MS_MAX
 from penstock.protocols.http.task_bodies import (
     EnqueuedTaskBody,
