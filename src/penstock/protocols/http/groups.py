@@ -41,7 +41,7 @@ _SETTINGS_EXAMPLE = '{"settings": {"delivery.order": "key", "delivery.lease.ms":
 
 def group_endpoints(view: NodeView) -> list[Endpoint]:
     """What can be done to queue groups as a whole."""
-    return [*_looking(view), *_configuring(view), *_ending(view)]
+    return [*_looking(view), *_lending(view), *_configuring(view), *_ending(view)]
 
 
 def _looking(view: NodeView) -> list[Endpoint]:
@@ -67,24 +67,6 @@ def _looking(view: NodeView) -> list[Endpoint]:
         topic, group = _existing(view, request)
         return json_response(await _describe(view, topic, group))
 
-    async def in_flight(request: Request) -> Response:
-        topic, group = _existing(view, request)
-        count_max = read_count(request, default=_IN_FLIGHT_DEFAULT, most=IN_FLIGHT_MAX)
-        found = await view.queues.in_flight(topic, group, count_max=count_max)
-        messages = [
-            InFlightMessage(
-                id=each.id,
-                partition=each.partition,
-                offset=each.offset,
-                consumer=each.consumer,
-                attempt=each.attempt,
-                delivered_at=each.delivered_ms,
-                lease_until=each.lease_until_ms,
-            )
-            for each in found
-        ]
-        return json_response(InFlightMessages(messages=messages))
-
     return [
         Endpoint(
             path="/v1/topics/{topic}/groups",
@@ -105,6 +87,29 @@ def _looking(view: NodeView) -> list[Endpoint]:
             answers={200: _DESCRIBED, **FAILURES},
             call=show,
         ),
+    ]
+
+
+def _lending(view: NodeView) -> list[Endpoint]:
+    async def in_flight(request: Request) -> Response:
+        topic, group = _existing(view, request)
+        count_max = read_count(request, default=_IN_FLIGHT_DEFAULT, most=IN_FLIGHT_MAX)
+        found = await view.queues.in_flight(topic, group, count_max=count_max)
+        messages = [
+            InFlightMessage(
+                id=each.id,
+                partition=each.partition,
+                offset=each.offset,
+                consumer=each.consumer,
+                attempt=each.attempt,
+                delivered_at=each.delivered_ms,
+                lease_until=each.lease_until_ms,
+            )
+            for each in found
+        ]
+        return json_response(InFlightMessages(messages=messages))
+
+    return [
         Endpoint(
             path=f"{_PATH}/in-flight",
             name="in-flight",
