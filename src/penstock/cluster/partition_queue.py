@@ -32,7 +32,7 @@ from zlib import crc32
 
 import msgspec
 
-from penstock.cluster.recent_records import RecentRecords
+from penstock.cluster.recent_records import RecentRecords, RecordBudget
 from penstock.cluster.replicated_log import ReplicatedLog
 from penstock.cluster.topic_machine import TopicMachine, encode_delivery, encode_start_moved
 from penstock.cluster.workplace import Workplace
@@ -95,6 +95,7 @@ class DeliveryHost:
     settings_of: Callable[[str, str], GroupSettings]
     """Topic and group to settings."""
     counts: DeliveryCounts = field(default_factory=DeliveryCounts)
+    budget: RecordBudget = field(default_factory=RecordBudget)
     on_dying: Callable[[TopicPartition, str, bool], None] = lambda *_: None
     """Told on the leader that a group has messages for the dead letters, and whether they are
     those of the leader before, who may have copied them already."""
@@ -157,7 +158,7 @@ class PartitionQueue:
     ) -> None:
         self.place = place
         self.log = log
-        self.records = RecentRecords(log)
+        self.records = RecentRecords(log, host.budget)
         self._machine = machine
         self._workplace = workplace
         self._host = host

@@ -15,6 +15,8 @@ from penstock.record import BatchHeader, Record, checksum_matches, decode_record
 # Read ahead in one go where messages are taken in order.
 _AHEAD_BYTES = 128 * 1024
 _STRETCHES_MAX = 4
+# Decoded records take several times the bytes that they were read from.
+_KEPT_BYTES_MAX = 16 * 1024 * 1024
 # Offsets without a record are looked at in portions of this many.
 _GONE_MAX = 100_000
 _SPAN_MAX = 1_000_000
@@ -26,13 +28,32 @@ class _Stretch(NamedTuple):
     start: int
     end: int
     records: list[Record | None]
+    size_bytes: int = 0
+
+
+class RecordBudget:
+    """Bounds what all partitions of a node keep together; who has not read for long gives up."""
+
+    def __init__(self, bytes_max: int = _KEPT_BYTES_MAX) -> None:
+        self._bytes_max = bytes_max
+        self._kept: dict[RecentRecords, int] = {}
+        self.total_bytes = 0
+
+    def keep(self, owner: "RecentRecords", size_bytes: int) -> None:
+        """Take note of what the one who reads now keeps."""
+        self.total_bytes += size_bytes - self._kept.pop(owner, 0)
+        if size_bytes:
+            self._kept[owner] = size_bytes
+        while self.total_bytes > self._bytes_max and len(self._kept) > 1:
+            next(iter(self._kept)).clear()
 
 
 class RecentRecords:
     """Reads committed records of a partition by offset."""
 
-    def __init__(self, log: ReplicatedLog) -> None:
+    def __init__(self, log: ReplicatedLog, budget: RecordBudget) -> None:
         self._log = log
+        self._budget = budget
         self._stretches: list[_Stretch] = []
 
     def read(self, runs: Iterable[tuple[int, int]]) -> list[Record | None]:
@@ -54,6 +75,7 @@ class RecentRecords:
     def clear(self) -> None:
         """Forget everything."""
         self._stretches.clear()
+        self._budget.keep(self, 0)
 
     def _stretch_at(self, offset: int, *, is_run: bool) -> _Stretch:
         for number, stretch in enumerate(self._stretches):
@@ -65,6 +87,7 @@ class RecentRecords:
         stretch = self._load(offset, _AHEAD_BYTES if goes_on else 1)
         self._stretches.insert(0, stretch)
         del self._stretches[_STRETCHES_MAX:]
+        self._budget.keep(self, sum(each.size_bytes for each in self._stretches))
         return stretch
 
     def _load(self, offset: int, bytes_max: int) -> _Stretch:
@@ -96,7 +119,7 @@ class RecentRecords:
             if not header.is_control:
                 for record in decode_records(batch):
                     records[record.offset - start] = record
-        return _Stretch(start, end, records)
+        return _Stretch(start, end, records, sum(header.size_bytes for header, _ in batches))
 
 
 def _split(view: memoryview) -> list[tuple[BatchHeader, memoryview]]:

@@ -1,0 +1,40 @@
+"""Records that are read for delivery: which ones come, and how many are kept."""
+
+from penstock.cluster.recent_records import RecentRecords, RecordBudget
+from tests.unit.cluster.workplaces import SimMachine, batch, run
+
+
+def test_runs_are_read_across_batches_and_single_records_out_of_them() -> None:
+    async def scene() -> None:
+        partition = await SimMachine().partition()
+        for first in range(0, 30, 3):
+            await partition.publish(batch(*(str(first + number).encode() for number in range(3))))
+        records = RecentRecords(partition.log, RecordBudget())
+
+        found = records.read([(2, 8), (20, 22)])
+
+        assert [each and each.offset for each in found] == [2, 3, 4, 5, 6, 7, 20, 21]
+        assert [each and each.value for each in found][:2] == [b"2", b"3"]
+        one = records.get(29)
+        assert one is not None
+        assert one.value == b"29"
+
+    run(scene())
+
+
+def test_partitions_share_a_budget_and_the_one_that_read_last_keeps_its_records() -> None:
+    async def scene() -> None:
+        partition = await SimMachine().partition()
+        await partition.publish(batch(b"x" * 1_000))
+        budget = RecordBudget(bytes_max=1_500)
+        first, second = (RecentRecords(partition.log, budget) for _ in range(2))
+
+        first.get(0)
+        alone = budget.total_bytes
+        second.get(0)
+
+        assert 1_000 < alone == budget.total_bytes < 1_500
+        second.clear()
+        assert budget.total_bytes == 0
+
+    run(scene())
