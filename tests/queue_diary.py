@@ -93,6 +93,8 @@ class Caller:
             "127.0.0.1", self._random.choice(ports), timeout=_CALL_TIMEOUT_S
         )
         try:
+            connection.connect()
+            self.was_sent = True
             connection.request("POST", path, json.dumps(body), {"content-type": "application/json"})
             response = connection.getresponse()
             content = response.read()
