@@ -8,16 +8,20 @@ import pytest
 PUBLIC_NAMES = {
     "penstock": "__version__",
     "penstock.client": """
-        Admin AsyncBufferedProducer AsyncClient AsyncSubscription AsyncTaskQueue
-        BOOTSTRAP_DEFAULT BufferLimits BufferedProducer Client ClusterAdmin ClusterNode
-        ClusterOverview ClusterPartition ClusterReplica Connection Consumer Disconnection
-        EnqueuedTask GroupDescription GroupListing Groups Header LeaseOptions Leased
-        LeasedMessage MemberDescription Message NewMessage NewTopic OffsetRange
-        PartitionBounds PartitionDescription PartitionEnd PartitionProgress Placement
-        Producer Publication PublishOptions Published ReceiveOptions Refusal SettingValue
-        Subscription Task TaskApp TaskGivenUp TaskOptions TaskPostponed TaskQueue
-        TaskStatus TaskTypeStats TopicDescription TopicDetails TopicListing TopicSetting
-        TopicSummary URL_DEFAULT Worker WorkerCounts WorkerSettings
+        Admin AsyncBufferedProducer AsyncClient AsyncDeadLetters AsyncQueueGroups
+        AsyncSchedule AsyncSubscription AsyncTaskQueue BOOTSTRAP_DEFAULT BlockedKey
+        BufferLimits BufferedProducer ClearingChoice Client ClusterAdmin ClusterNode
+        ClusterOverview ClusterPartition ClusterReplica Connection Consumer DeadLetter
+        DeadLetterChoice DeadLetters Disconnection EnqueuedTask GroupDescription
+        GroupListing Groups Header LeaseOptions Leased LeasedMessage MemberDescription
+        Message NewMessage NewTopic OffsetRange PartitionBounds PartitionDescription
+        PartitionEnd PartitionProgress Placement Producer Publication PublishOptions
+        Published QueueGroup QueueGroupPartition QueueGroupSetting QueueGroupSummary
+        QueueGroupTotals QueueGroups ReceiveOptions Redriven Refusal Schedule SchedulePage
+        ScheduledMessage SettingValue Subscription Task TaskApp TaskGivenUp TaskOptions
+        TaskPostponed TaskQueue TaskStatus TaskTypeStats TopicDescription TopicDetails
+        TopicListing TopicSetting TopicSummary TraceStep URL_DEFAULT Worker WorkerCounts
+        WorkerSettings
     """,
     "penstock.errors": """
         BadChecksum BatchTooLarge Conflict CoordinatorLoading Corruption DataDirectoryInUse

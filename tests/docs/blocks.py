@@ -131,6 +131,8 @@ class Reader:
         }
         environ["PENSTOCK_BOOTSTRAP"] = self._node.bootstrap
         environ["PENSTOCK_URL"] = self._node.http_url
+        # Readers run the sources that the tests run.
+        environ["PYTHONPATH"] = str(ROOT / "src")
         done = subprocess.run(
             arguments,
             cwd=self._directory,

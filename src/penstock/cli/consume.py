@@ -12,8 +12,9 @@ from penstock.cli.bounds import Bounds, start_offset
 from penstock.cli.connection import connect, open_admin
 from penstock.cli.formats import DEFAULT, Writer, compile_format, json_line
 from penstock.cli.interruption import Interruption
-from penstock.cli.options import Bootstrap, Json, TopicName
+from penstock.cli.options import URL_DEFAULT, Bootstrap, Json, TopicName, Url
 from penstock.cli.output import Output
+from penstock.cli.receive import Receiving, receive
 from penstock.cli.times import read_time_ms
 from penstock.clock import SystemClock
 from penstock.errors import Conflict, TopicNotFound, Unavailable
@@ -48,6 +49,12 @@ def consume(
         str | None,
         typer.Option(
             "--group", "-g", show_default=False, help="Read as a member of this group, and commit."
+        ),
+    ] = None,
+    queue: Annotated[
+        str | None,
+        typer.Option(
+            "--queue", "-q", show_default=False, help="Receive for this queue group, and ack each."
         ),
     ] = None,
     partitions: Annotated[
@@ -87,11 +94,13 @@ def consume(
         typer.Option("--group-protocol", help="consumer is KIP-848, classic the older one."),
     ] = GroupProtocol.CONSUMER,
     bootstrap: Bootstrap = "",
+    url: Url = URL_DEFAULT,
     as_json: Json = False,
 ) -> None:
     """Read messages and write them to standard output, until Ctrl-C or a limit is reached.
 
-    With a group, an offset is committed only after its message was written out.
+    With a group, an offset is committed only after its message was written out. With a queue
+    group, which is asked for at --url, a message is acked only after it was.
     """
     request = ReadRequest(
         topic=topic,
@@ -102,6 +111,16 @@ def consume(
     )
     _check_start(request, from_beginning=from_beginning, given_offset=offset, group=group)
     writer = _writer(message_format, as_json=as_json)
+    if queue is not None:
+        _check_queue(request, is_in_group=group is not None)
+        receive(
+            topic,
+            queue,
+            Receiving(
+                url, writer, Output(as_json=as_json), count_max=count, exit_at_end=exit_at_end
+            ),
+        )
+        return
     bounds = Bounds(count_max=count, to_ms=request.to_ms, exit_at_end=exit_at_end)
     admin = open_admin(bootstrap)
     output = Output(as_json=as_json)
@@ -268,6 +287,16 @@ def _check_start(
     if given_offset is not None and not re.fullmatch(r"beginning|end|-?[0-9]+", given_offset):
         raise typer.BadParameter(
             f"{given_offset!r} is not a number, beginning, end or -N.", param_hint="--offset"
+        )
+
+
+def _check_queue(request: ReadRequest, *, is_in_group: bool) -> None:
+    is_placed = request.partitions or request.offset is not None
+    if is_in_group or is_placed or request.from_ms is not None or request.to_ms is not None:
+        raise typer.BadParameter(
+            "a queue group hands out what is next; no group, partition, offset or time goes with"
+            " it.",
+            param_hint="--queue",
         )
 
 

@@ -7,16 +7,16 @@ Keys and values are written as the bytes they are; a missing one is empty.
 
 import base64
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from penstock.cli.output import encode_json
 from penstock.cli.times import show_time
 
 if TYPE_CHECKING:
-    from penstock.client import Message
+    from penstock.client import Header, LeasedMessage, Message
 
-Writer = Callable[["Message"], bytes]
+Writer = Callable[["Message | LeasedMessage"], bytes]
 
 DEFAULT = r"%v\n"
 
@@ -32,18 +32,17 @@ def compile_format(text: str) -> Writer:
     )
 
 
-def json_line(message: "Message") -> bytes:
+def json_line(message: "Message | LeasedMessage") -> bytes:
     """Write a message as one line of JSON; bytes that are no text become `{"base64": ...}`."""
-    headers = [{"name": name, "value": _json_bytes(value)} for name, value in message.headers]
     body = {
         "topic": message.topic,
         "partition": message.partition,
         "offset": message.offset,
         "timestamp_ms": message.timestamp_ms,
         "timestamp": show_time(message.timestamp_ms),
-        "key": _json_bytes(message.key),
-        "value": _json_bytes(message.value),
-        "headers": headers,
+        "key": json_bytes(message.key),
+        "value": json_bytes(message.value),
+        "headers": json_headers(message.headers),
     }
     return encode_json(body) + b"\n"
 
@@ -64,11 +63,17 @@ def _part(match: re.Match[str]) -> bytes | Writer:
     return _ESCAPES[escape]
 
 
-def _headers(message: "Message") -> bytes:
+def _headers(message: "Message | LeasedMessage") -> bytes:
     return b",".join(name.encode() + b"=" + (value or b"") for name, value in message.headers)
 
 
-def _json_bytes(data: bytes | None) -> str | dict[str, str] | None:
+def json_headers(headers: "Sequence[Header]") -> list[dict[str, object]]:
+    """Return headers for JSON, in their order."""
+    return [{"name": name, "value": json_bytes(value)} for name, value in headers]
+
+
+def json_bytes(data: bytes | None) -> str | dict[str, str] | None:
+    """Return bytes for JSON: text, or `{"base64": ...}` where they are none."""
     if data is None:
         return None
     try:

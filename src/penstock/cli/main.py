@@ -2,7 +2,21 @@
 
 import typer
 
-from penstock.cli import cluster, consume, group, log, produce, serve, task, topic, version, worker
+from penstock.cli import (
+    cluster,
+    consume,
+    dlq,
+    group,
+    log,
+    produce,
+    schedule,
+    serve,
+    task,
+    topic,
+    trace,
+    version,
+    worker,
+)
 from penstock.cli.exits import ReportingGroup
 from penstock.cli.options import BOOTSTRAP_DEFAULT, RootBootstrap, RootJson
 
@@ -35,6 +49,9 @@ app.command("produce")(produce.produce)
 app.command("consume")(consume.consume)
 app.add_typer(topic.app, name="topic")
 app.add_typer(group.app, name="group")
+app.add_typer(dlq.app, name="dlq")
+app.add_typer(schedule.app, name="schedule")
+app.command("trace")(trace.trace)
 app.add_typer(task.app, name="task")
 app.command("worker")(worker.worker)
 app.add_typer(cluster.app, name="cluster")

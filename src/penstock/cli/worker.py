@@ -40,6 +40,9 @@ def worker(
     name: Annotated[
         str, typer.Option("--name", show_default="host and process", help="Shown with its tasks.")
     ] = "",
+    exit_at_end: Annotated[
+        bool, typer.Option("--exit-at-end", "-e", help="Stop when nothing is there to do.")
+    ] = False,
     url: Url = URL_DEFAULT,
     as_json: Json = False,
 ) -> None:
@@ -57,6 +60,7 @@ def worker(
         lease_s=read_duration_s(lease, option="--lease"),
         grace_s=read_duration_s(grace, option="--grace"),
         name=name or f"{socket.gethostname()}-{os.getpid()}",
+        exits_at_end=exit_at_end,
     )
     output = Output(as_json=as_json)
     output.note(f"Doing tasks of {', '.join(app.types)}; stop with Ctrl-C.")

@@ -21,6 +21,14 @@ from penstock.client.cluster import (
 )
 from penstock.client.connection import BOOTSTRAP_DEFAULT, Connection
 from penstock.client.consumer import Consumer, Disconnection, PartitionEnd
+from penstock.client.dead_letters import (
+    AsyncDeadLetters,
+    ClearingChoice,
+    DeadLetter,
+    DeadLetterChoice,
+    DeadLetters,
+    Redriven,
+)
 from penstock.client.deliveries import Leased, LeasedMessage, ReceiveOptions, Refusal
 from penstock.client.descriptions import (
     GroupDescription,
@@ -40,6 +48,18 @@ from penstock.client.messages import Header, Message, NewMessage, Placement
 from penstock.client.producer import Producer
 from penstock.client.producers import AsyncBufferedProducer, BufferedProducer
 from penstock.client.publications import Publication, Published, PublishOptions
+from penstock.client.queue_groups import (
+    AsyncQueueGroups,
+    BlockedKey,
+    QueueGroup,
+    QueueGroupPartition,
+    QueueGroups,
+    QueueGroupSetting,
+    QueueGroupSummary,
+    QueueGroupTotals,
+    TraceStep,
+)
+from penstock.client.schedule import AsyncSchedule, Schedule, ScheduledMessage, SchedulePage
 from penstock.client.subscriptions import AsyncSubscription, Subscription
 from penstock.client.tasks import (
     AsyncTaskQueue,
@@ -67,10 +87,15 @@ __all__ = [
     "Admin",
     "AsyncBufferedProducer",
     "AsyncClient",
+    "AsyncDeadLetters",
+    "AsyncQueueGroups",
+    "AsyncSchedule",
     "AsyncSubscription",
     "AsyncTaskQueue",
+    "BlockedKey",
     "BufferLimits",
     "BufferedProducer",
+    "ClearingChoice",
     "Client",
     "ClusterAdmin",
     "ClusterNode",
@@ -79,6 +104,9 @@ __all__ = [
     "ClusterReplica",
     "Connection",
     "Consumer",
+    "DeadLetter",
+    "DeadLetterChoice",
+    "DeadLetters",
     "Disconnection",
     "EnqueuedTask",
     "GroupDescription",
@@ -102,8 +130,18 @@ __all__ = [
     "Publication",
     "PublishOptions",
     "Published",
+    "QueueGroup",
+    "QueueGroupPartition",
+    "QueueGroupSetting",
+    "QueueGroupSummary",
+    "QueueGroupTotals",
+    "QueueGroups",
     "ReceiveOptions",
+    "Redriven",
     "Refusal",
+    "Schedule",
+    "SchedulePage",
+    "ScheduledMessage",
     "SettingValue",
     "Subscription",
     "Task",
@@ -119,6 +157,7 @@ __all__ = [
     "TopicListing",
     "TopicSetting",
     "TopicSummary",
+    "TraceStep",
     "Worker",
     "WorkerCounts",
     "WorkerSettings",

@@ -7,6 +7,7 @@ from typing import Any, Self, TypeVar, Unpack
 from penstock.client.buffers import BufferLimits
 from penstock.client.calls import Call
 from penstock.client.client import GIVEN_BACK, LEASE_S, POLL_WAIT_S, raise_refusal
+from penstock.client.dead_letters import AsyncDeadLetters
 from penstock.client.deliveries import (
     Leased,
     LeasedMessage,
@@ -26,7 +27,9 @@ from penstock.client.publications import (
     PublishOptions,
     publish_call,
 )
+from penstock.client.queue_groups import AsyncQueueGroups, TraceStep, trace_call
 from penstock.client.retries import Route
+from penstock.client.schedule import AsyncSchedule
 from penstock.client.streams import StreamCaller
 from penstock.client.subscriptions import AsyncLeaseKeeper, AsyncSubscription
 from penstock.client.tasks import AsyncTaskQueue
@@ -67,6 +70,9 @@ class AsyncClient:
     ) -> None:
         self._caller = StreamCaller(Route(url, retry_s=retry_s), wait_s=wait_s)
         self.tasks = AsyncTaskQueue(self._caller)
+        self.groups = AsyncQueueGroups(self._caller)
+        self.dead_letters = AsyncDeadLetters(self._caller)
+        self.schedule = AsyncSchedule(self._caller)
         self._keys = IdempotencyKeys() if is_idempotent else None
         self._keeper: AsyncLeaseKeeper = AsyncLeaseKeeper(self._extend_all)
 
@@ -211,6 +217,10 @@ class AsyncClient:
 
     async def _give_back(self, messages: Sequence[LeasedMessage]) -> None:
         await self.nack_batch(messages, delay_s=0, reason=GIVEN_BACK)
+
+    async def trace(self, topic: str, message_id: str) -> list[TraceStep]:
+        """Return what happened to a message, in the order of the log."""
+        return await self._caller.run(trace_call(topic, message_id))
 
     # Topics.
 

@@ -7,6 +7,7 @@ from typing import Any, Self, TypeVar, Unpack
 from penstock.client.blocking import BlockingCaller
 from penstock.client.buffers import BufferLimits
 from penstock.client.calls import Call
+from penstock.client.dead_letters import DeadLetters
 from penstock.client.deliveries import (
     Leased,
     LeasedMessage,
@@ -26,7 +27,9 @@ from penstock.client.publications import (
     PublishOptions,
     publish_call,
 )
+from penstock.client.queue_groups import QueueGroups, TraceStep, trace_call
 from penstock.client.retries import Route
+from penstock.client.schedule import Schedule
 from penstock.client.subscriptions import LeaseKeeper, Subscription
 from penstock.client.tasks import TaskQueue
 from penstock.client.topics import (
@@ -69,6 +72,9 @@ class Client:
     ) -> None:
         self._caller = BlockingCaller(Route(url, retry_s=retry_s), wait_s=wait_s)
         self.tasks = TaskQueue(self._caller)
+        self.groups = QueueGroups(self._caller)
+        self.dead_letters = DeadLetters(self._caller)
+        self.schedule = Schedule(self._caller)
         self._keys = IdempotencyKeys() if is_idempotent else None
         self._keeper: LeaseKeeper = LeaseKeeper(self._extend_all)
 
@@ -207,6 +213,10 @@ class Client:
 
     def _give_back(self, messages: Sequence[LeasedMessage]) -> None:
         self.nack_batch(messages, delay_s=0, reason=GIVEN_BACK)
+
+    def trace(self, topic: str, message_id: str) -> list[TraceStep]:
+        """Return what happened to a message, in the order of the log."""
+        return self._caller.run(trace_call(topic, message_id))
 
     # Topics.
 

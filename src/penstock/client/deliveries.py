@@ -1,6 +1,5 @@
 """Messages that are out with a consumer of a queue group, and what becomes of them."""
 
-from base64 import b64decode
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypedDict, TypeVar
@@ -8,6 +7,7 @@ from typing import Any, Generic, Protocol, TypedDict, TypeVar
 import msgspec
 
 from penstock.client.calls import Call, Failure, path_of, reader_of, to_json
+from penstock.client.contents import Content
 from penstock.client.messages import Header
 from penstock.errors import PenstockError
 
@@ -80,7 +80,7 @@ class Refusal(Generic[L]):
     error: PenstockError
 
 
-class _Message(msgspec.Struct, frozen=True):
+class _Message(Content, frozen=True, kw_only=True):
     """A message as a node writes it."""
 
     id: str
@@ -90,14 +90,8 @@ class _Message(msgspec.Struct, frozen=True):
     partition: int
     offset: int
     timestamp: int
-    key: str | None
-    value: str | None
-    headers: dict[str, str | None]
     priority: int
     lease_until: int
-    encoding: str = "text"
-    key_encoding: str = "text"
-    raw_headers: list[tuple[str, str | None]] | None = None
 
 
 class _Messages(msgspec.Struct, frozen=True):
@@ -191,21 +185,7 @@ def _leased(message: _Message, group: str) -> LeasedMessage:
         timestamp_ms=message.timestamp,
         lease_until_ms=message.lease_until,
         priority=message.priority,
-        key=_bytes(message.key, message.key_encoding),
-        value=_bytes(message.value, message.encoding),
-        headers=_headers(message),
+        key=message.read_key(),
+        value=message.read_value(),
+        headers=message.read_headers(),
     )
-
-
-def _bytes(content: str | None, encoding: str) -> bytes | None:
-    if content is None:
-        return None
-    return b64decode(content) if encoding == "base64" else content.encode()
-
-
-def _headers(message: _Message) -> tuple[Header, ...]:
-    if message.raw_headers is not None:
-        return tuple(Header(name, _bytes(text, "base64")) for name, text in message.raw_headers)
-    if not message.headers:
-        return ()
-    return tuple(Header(name, _bytes(text, "text")) for name, text in message.headers.items())

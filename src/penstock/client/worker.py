@@ -115,6 +115,8 @@ class WorkerSettings:
     grace_s: float = 30.0
     """How long tasks may go on after the worker was told to stop."""
     name: str = ""
+    exits_at_end: bool = False
+    """Whether the worker ends by itself when nothing is there to do."""
 
     def check(self) -> None:
         """Raise `InvalidRequest` when a setting makes no sense."""
@@ -164,7 +166,10 @@ class Worker:
         try:
             while not self._stop.is_set():
                 await self._wait_for_room()
-                await self._begin(await self._lease(), threads)
+                tasks = await self._lease()
+                if not tasks and not self._running and self._settings.exits_at_end:
+                    break
+                await self._begin(tasks, threads)
             await self._finish()
         finally:
             for each in self._running:

@@ -1,0 +1,256 @@
+"""Dead letters: messages that no consumer of a group could handle, and what is done with them."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TypedDict, Unpack
+
+import msgspec
+
+from penstock.client.blocking import BlockingCaller
+from penstock.client.calls import Call, path_of, reader_of, to_json
+from penstock.client.contents import Content
+from penstock.client.messages import Header
+from penstock.client.streams import StreamCaller
+
+# A redrive at a low rate takes its time on purpose.
+_REDRIVE_WAIT_S = 600.0
+
+
+class DeadLetterChoice(TypedDict, total=False):
+    """Which dead letters are meant; what is not given does not matter.
+
+    `reason` is a part of the reason or of the last error.
+    """
+
+    group: str | None
+    reason: str | None
+    key: str | None
+
+
+class ClearingChoice(DeadLetterChoice, total=False):
+    """The same, or single ones by their ids."""
+
+    ids: Sequence[str] | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeadLetter:
+    """A dead letter: what it holds, where it came from and why it is here."""
+
+    id: str
+    partition: int
+    offset: int
+    timestamp_ms: int
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[Header, ...]
+    source_topic: str
+    source_partition: int
+    source_offset: int
+    source_id: str
+    source_timestamp_ms: int
+    group: str
+    attempts: int
+    reason: str
+    error: str
+    redriven: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Redriven:
+    """What a redrive did, or would do; `skipped` were held back by the guard against loops."""
+
+    moved: int
+    skipped: int
+    failed: int
+    errors: tuple[str, ...]
+    dry_run: bool
+
+
+class _Letter(Content, frozen=True, kw_only=True):
+    id: str
+    partition: int
+    offset: int
+    timestamp: int
+    source_topic: str
+    source_partition: int
+    source_offset: int
+    source_id: str
+    source_timestamp: int
+    group: str
+    attempts: int
+    reason: str
+    error: str
+    redriven: int
+
+
+class _Letters(msgspec.Struct, frozen=True):
+    letters: list[_Letter]
+
+
+class _Purged(msgspec.Struct, frozen=True):
+    purged: int
+
+
+class DeadLetters:
+    """What can be done with dead letters, by blocking calls."""
+
+    def __init__(self, caller: BlockingCaller) -> None:
+        self._caller = caller
+
+    def search(
+        self,
+        topic: str,
+        *,
+        count_max: int = 100,
+        after: str | None = None,
+        **choice: Unpack[DeadLetterChoice],
+    ) -> list[DeadLetter]:
+        """Return dead letters of a topic, the oldest first in each partition."""
+        return self._caller.run(search_call(topic, count_max, after, choice))
+
+    def get(self, topic: str, letter_id: str) -> DeadLetter:
+        """Return one dead letter."""
+        return self._caller.run(letter_call(topic, letter_id))
+
+    def redrive(
+        self,
+        topic: str,
+        *,
+        to: str | None = None,
+        rate_per_s: float | None = None,
+        dry_run: bool = False,
+        **choice: Unpack[ClearingChoice],
+    ) -> Redriven:
+        """Publish dead letters again, where they came from or to another topic."""
+        call = redrive_call(topic, choice, to=to, rate_per_s=rate_per_s, dry_run=dry_run)
+        return self._caller.run(call)
+
+    def purge(self, topic: str, **choice: Unpack[ClearingChoice]) -> int:
+        """Be done with dead letters; return how many."""
+        return self._caller.run(purge_call(topic, choice))
+
+
+class AsyncDeadLetters:
+    """What can be done with dead letters, on an event loop."""
+
+    def __init__(self, caller: StreamCaller) -> None:
+        self._caller = caller
+
+    async def search(
+        self,
+        topic: str,
+        *,
+        count_max: int = 100,
+        after: str | None = None,
+        **choice: Unpack[DeadLetterChoice],
+    ) -> list[DeadLetter]:
+        """Return dead letters of a topic, the oldest first in each partition."""
+        return await self._caller.run(search_call(topic, count_max, after, choice))
+
+    async def get(self, topic: str, letter_id: str) -> DeadLetter:
+        """Return one dead letter."""
+        return await self._caller.run(letter_call(topic, letter_id))
+
+    async def redrive(
+        self,
+        topic: str,
+        *,
+        to: str | None = None,
+        rate_per_s: float | None = None,
+        dry_run: bool = False,
+        **choice: Unpack[ClearingChoice],
+    ) -> Redriven:
+        """Publish dead letters again, where they came from or to another topic."""
+        call = redrive_call(topic, choice, to=to, rate_per_s=rate_per_s, dry_run=dry_run)
+        return await self._caller.run(call)
+
+    async def purge(self, topic: str, **choice: Unpack[ClearingChoice]) -> int:
+        """Be done with dead letters; return how many."""
+        return await self._caller.run(purge_call(topic, choice))
+
+
+def search_call(
+    topic: str, count_max: int, after: str | None, choice: DeadLetterChoice
+) -> Call[list[DeadLetter]]:
+    """Look for dead letters."""
+    path = path_of(
+        *_place(topic),
+        max=count_max,
+        after=after,
+        group=choice.get("group"),
+        reason=choice.get("reason"),
+        key=choice.get("key"),
+    )
+
+    def read(answer: bytes) -> list[DeadLetter]:
+        return [_letter(each) for each in _letters_of(answer).letters]
+
+    return Call(method="GET", path=path, read=read)
+
+
+def letter_call(topic: str, letter_id: str) -> Call[DeadLetter]:
+    """Get one dead letter."""
+    path = path_of(*_place(topic), letter_id)
+    return Call(method="GET", path=path, read=lambda answer: _letter(_letter_of(answer)))
+
+
+def redrive_call(
+    topic: str,
+    choice: ClearingChoice,
+    *,
+    to: str | None,
+    rate_per_s: float | None,
+    dry_run: bool,
+) -> Call[Redriven]:
+    """Publish dead letters again; what was moved is not there the second time."""
+    return Call(
+        method="POST",
+        path=path_of(*_place(topic), "redrive"),
+        content=to_json({**choice, "to": to, "rate": rate_per_s, "dry_run": dry_run}),
+        read=reader_of(Redriven),
+        is_repeatable=dry_run,
+        wait_s=_REDRIVE_WAIT_S,
+    )
+
+
+def purge_call(topic: str, choice: ClearingChoice) -> Call[int]:
+    """Be done with dead letters."""
+    return Call(
+        method="POST",
+        path=path_of(*_place(topic), "purge"),
+        content=to_json(dict(choice)),
+        read=lambda answer: _purged_of(answer).purged,
+        is_repeatable=False,
+    )
+
+
+def _place(topic: str) -> tuple[str, ...]:
+    return ("v1", "topics", topic, "dead-letters")
+
+
+_letters_of = reader_of(_Letters)
+_letter_of = reader_of(_Letter)
+_purged_of = reader_of(_Purged)
+
+
+def _letter(letter: _Letter) -> DeadLetter:
+    return DeadLetter(
+        id=letter.id,
+        partition=letter.partition,
+        offset=letter.offset,
+        timestamp_ms=letter.timestamp,
+        key=letter.read_key(),
+        value=letter.read_value(),
+        headers=letter.read_headers(),
+        source_topic=letter.source_topic,
+        source_partition=letter.source_partition,
+        source_offset=letter.source_offset,
+        source_id=letter.source_id,
+        source_timestamp_ms=letter.source_timestamp,
+        group=letter.group,
+        attempts=letter.attempts,
+        reason=letter.reason,
+        error=letter.error,
+        redriven=letter.redriven,
+    )
