@@ -137,9 +137,7 @@ def test_only_the_columns_that_were_named_are_moved(node: NodeProcess, reading: 
     assert frame.collect() == [(0, b"value")]
 
 
-def test_what_deletion_left_begins_at_the_first_offset_that_is_held(
-    node: NodeProcess, reading: Reading
-) -> None:
+def test_an_empty_topic_gives_no_rows(node: NodeProcess, reading: Reading) -> None:
     topic = new_topic(node)
 
     assert reading(subscribe=topic).load().count() == 0
