@@ -304,7 +304,8 @@ class Partition:
             raise OffsetOutOfRange(
                 f"records of {self.place} can be deleted up to {self.high_watermark}, not {offset}"
             )
-        if offset <= self.start_offset:
+        # Not where this replica's own log begins: another may keep older records, and lead next.
+        if offset <= self._machine.start_offset:
             return self.start_offset
         await self.log.propose_state(encode_start_moved(offset))
         return self.start_offset

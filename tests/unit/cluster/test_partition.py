@@ -1,6 +1,7 @@
 """Idempotent producers and deleted records, over failures and restarts."""
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 
@@ -283,6 +284,26 @@ def test_producers_in_flight_do_not_pile_up_on_a_busy_partition() -> None:
         await turn()
 
         assert partition._in_flight == {}
+
+    run(scene())
+
+
+def test_a_deletion_is_told_to_the_group_also_where_retention_was_faster() -> None:
+    async def scene() -> None:
+        machine = SimMachine()
+        partition = await machine.partition()
+        for number in range(5):
+            await partition.publish(batch(b"%d" % number))
+        log = partition.log.log
+        log.settings = replace(log.settings, segment_ms=0)
+        await partition.log.run_exclusive(lambda: log.seal_if_due(machine.clock.now_ms()))
+        log.forget(log.segments[:-1])
+        assert partition.start_offset == 5
+
+        await partition.delete_records(Offset(3))
+
+        # Another replica that keeps older records knows of it, too.
+        assert partition.log.machine.start_offset == 3
 
     run(scene())
 
