@@ -44,6 +44,11 @@ class ShardMachine:
         """The log of a shard holds no records."""
         return Offset(0)
 
+    @property
+    def remembered(self) -> frozenset[int]:
+        """Nor any batches to remember."""
+        return frozenset()
+
     def apply_records(self, header: BatchHeader, offset: Offset, batch: Buffer) -> None:
         """The log of a shard holds no records."""
         raise AssertionError(f"{len(batch)} bytes of records at {offset} in a shard: {header}")

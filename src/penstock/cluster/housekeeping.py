@@ -183,7 +183,11 @@ class Housekeeper:
 
     async def _compact(self, log: ReplicatedLog, now_ms: int) -> None:
         compaction = plan_compaction(
-            log.log.segments, log.log.settings, now_ms, end_index=log.snapshot_index
+            log.log.segments,
+            log.log.settings,
+            now_ms,
+            end_index=log.snapshot_index,
+            remembered=log.machine.remembered,
         )
         if compaction is None:
             return

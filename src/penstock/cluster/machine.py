@@ -17,6 +17,10 @@ class Machine(Protocol):
     def start_offset(self) -> Offset:
         """Records below are not wanted any more."""
 
+    @property
+    def remembered(self) -> frozenset[int]:
+        """First offsets of batches whose headers the state was built from and still holds."""
+
     def apply_records(self, header: BatchHeader, offset: Offset, batch: Buffer) -> None:
         """Take note of a committed batch of records; `batch` is all of its bytes."""
 

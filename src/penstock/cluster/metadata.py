@@ -295,6 +295,11 @@ class ClusterMetadata:
         """The metadata log holds no records."""
         return Offset(0)
 
+    @property
+    def remembered(self) -> frozenset[int]:
+        """Nor any batches to remember."""
+        return frozenset()
+
     def watch(self, notify: Callable[[], None]) -> None:
         """Call `notify` whenever a topic has changed."""
         self._watchers.append(notify)

@@ -66,6 +66,13 @@ class TopicMachine:
         """Records below were deleted on request."""
         return self._start_offset
 
+    @property
+    def remembered(self) -> frozenset[int]:
+        """First offsets of the last batches of all producers."""
+        return frozenset(
+            batch.offset for state in self.producers.values() for batch in state.batches
+        )
+
     def apply_records(self, header: BatchHeader, offset: Offset, batch: Buffer) -> None:
         """Remember the producer's sequence and what the records say about their delivery."""
         self._note_producer(header, offset)

@@ -6,7 +6,9 @@ later one replaces. A tombstone (a record without value) stays until its segment
 the topic's tombstone retention, so that readers can learn of the deletion.
 
 Entries keep their index and records their offset: a batch that lost all its records leaves a row of
-size 0. Rows can then no longer be derived from the payloads, so both files are swapped in together:
+size 0. Where the state still remembers the batch, as one of the last that its producer sent, the
+header stays: a replica that gets its entries from here must come to remember it, too. Rows can then
+no longer be derived from the payloads, so both files are swapped in together:
 
 1. write and sync `<name>.log.clean` and `<name>.index.clean`, then the directory; after a crash
    here the next start removes them;
@@ -15,7 +17,7 @@ size 0. Rows can then no longer be derived from the payloads, so both files are 
 4. remove `<name>.swap`, sync the directory.
 """
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 from hashlib import blake2b
 from pathlib import Path
@@ -41,6 +43,7 @@ class Compaction:
     segments: list[Segment]
     now_ms: int
     tombstone_retention_ms: int
+    remembered: Collection[int] = ()
 
     def run(self, disk: Disk) -> list[tuple[Segment, Segment]]:
         """Clean the segments on disk; return pairs of old and new. Runs in a thread.
@@ -98,9 +101,11 @@ class Compaction:
             return batch
         records = _decoded(batch)
         kept = [record for record in records if self._is_kept(segment, record, latest)]
-        if len(kept) == len(records):
+        if header.records and len(kept) == len(records):
             return batch
-        return rewrite_batch(header, kept) if kept else b""
+        if kept or header.base_offset in self.remembered:
+            return rewrite_batch(header, kept)
+        return b""
 
     def _is_kept(self, segment: Segment, record: Record, latest: dict[bytes, int]) -> bool:
         if record.key is None:
@@ -113,11 +118,17 @@ class Compaction:
 
 
 def plan_compaction(
-    segments: list[Segment], settings: LogSettings, now_ms: int, *, end_index: int
+    segments: list[Segment],
+    settings: LogSettings,
+    now_ms: int,
+    *,
+    end_index: int,
+    remembered: Collection[int] = (),
 ) -> Compaction | None:
     """Return a pass over the sealed segments when enough of them was never cleaned.
 
     Entries from `end_index` on may still be cut, and then nothing that they replace may be gone.
+    Batches that begin at a `remembered` offset keep at least their header.
     """
     ripe = []
     for segment in sealed_segments(segments):
@@ -132,7 +143,7 @@ def plan_compaction(
     for segment in ripe:
         # Readers must find the old files open when the new ones take their names.
         assert segment.files
-    return Compaction(ripe, now_ms, settings.tombstone_retention_ms)
+    return Compaction(ripe, now_ms, settings.tombstone_retention_ms, remembered)
 
 
 def finish_interrupted_swap(disk: Disk, directory: Path) -> None:

@@ -33,6 +33,10 @@ class Diary:
     def start_offset(self) -> Offset:
         return Offset(0)
 
+    @property
+    def remembered(self) -> frozenset[int]:
+        return frozenset()
+
     def apply_records(self, header: BatchHeader, offset: Offset, batch: Buffer) -> None:
         del header, batch
         self.events.append(offset)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from penstock.errors import Corruption
 from penstock.ids import Term
 from penstock.log import Compaction, LogSettings, PartitionLog, compaction, plan_compaction
-from penstock.record import Codec, Record, RecordBatch, read_header
+from penstock.record import Codec, Record, RecordBatch, encode_batch, read_header
 from penstock.testing import MachineStopped, SimDisk
 
 from .entries import (
@@ -385,3 +385,33 @@ def test_the_log_opened_after_compaction_takes_entries() -> None:
     put(found, b"k", b"5")
 
     assert values(found) == values(open_log(disk)) == [b"3", b"4", b"5"]
+
+
+def test_a_batch_that_is_remembered_keeps_its_header_until_it_is_forgotten() -> None:
+    disk, log = compacted_log()
+    for sequence in range(4):
+        log.append_records(sequenced(sequence), term=Term(1), now_ms=0)
+        flush(log)
+
+    for remembered, left in (({0, 2}, [0]), ({2}, [])):
+        for segment in log.segments:
+            segment.table.header = replace(segment.table.header, cleaned_ms=0)
+        for old, cleaned in replace(plan(log), remembered=remembered).run(disk):
+            log.segments[log.segments.index(old)] = cleaned
+
+        headers = [read_header(entry.payload) for entry in contents(log)[:2] if entry.payload]
+        assert [(each.base_sequence, each.records) for each in headers] == [
+            (sequence, 0) for sequence in left
+        ]
+        assert all((each.producer_id, each.next_offset) == (7, 1) for each in headers)
+
+
+def sequenced(sequence: int) -> RecordBatch:
+    """One record of an idempotent producer; all have the same key."""
+    data = encode_batch(
+        [Record(0, 0, b"a", b"%d" % sequence)],
+        producer_id=7,
+        producer_epoch=0,
+        base_sequence=sequence,
+    )
+    return RecordBatch(read_header(data), memoryview(data))
