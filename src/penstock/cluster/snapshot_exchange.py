@@ -93,6 +93,7 @@ class SnapshotExchange:
         await self._workplace.in_thread(copy.begin)
         for file in manifest.files:
             await self._copy_file(log, offer, file, copy)
+        await self._workplace.in_thread(lambda: copy.check(index))
         names = [file.name for file in manifest.files]
         now_ms = self._workplace.clock.now_ms()
         active = IndexHeader(index + 1, manifest.next_offset, manifest.term, now_ms)

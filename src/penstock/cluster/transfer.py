@@ -1,8 +1,10 @@
 """Bringing a replica up to date that lacks entries which the leader no longer keeps.
 
 The leader offers a snapshot: the state of the machine after some entry, and the segments of the log
-up to that entry as they lie on its disk. The follower copies them aside, file by file. When
-consensus still wants the snapshot then, the copy is made durable and swapped in for the log.
+up to that entry as they lie on its disk. The follower copies them aside, file by file, and reads
+the copy once: damage on the leader's disk must not count as a second copy, and a file that was
+replaced while it was copied is noticed. When consensus still wants the snapshot then, the copy is
+made durable and swapped in for the log.
 
 Files of a copy lie beside those of the log, under names that begin with `incoming-`. The last one
 written is `incoming-complete`, the list of all others. What may crash:
@@ -28,7 +30,9 @@ from penstock.log import (
     Disk,
     IndexHeader,
     PartitionLog,
+    check_copied_segments,
     index_bytes,
+    read_snapshot,
     segment_path,
     snapshot_name,
 )
@@ -116,6 +120,13 @@ class IncomingCopy:
         file = self._disk.open(path) if position else self._disk.create(path)
         file.write_at(position, [chunk])
         file.close()
+
+    def check(self, index: int) -> None:
+        """Raise `Corruption` when the copy is not the log and the state up to `index`, whole."""
+        path = self._directory / (_INCOMING + snapshot_name(index + 1))
+        if read_snapshot(self._disk, path) is None:
+            raise Corruption(f"{path} was copied and is damaged")
+        check_copied_segments(self._disk, self._directory, _INCOMING)
 
     def complete(self, names: list[str], active: IndexHeader) -> None:
         """Say that all files are there; from here on the swap will happen.

@@ -23,9 +23,15 @@ from penstock.log.segment import (
     segment_path,
 )
 from penstock.log.settings import LogSettings
-from penstock.log.snapshot import Snapshot, load_snapshot, save_snapshot, snapshot_name
+from penstock.log.snapshot import (
+    Snapshot,
+    load_snapshot,
+    read_snapshot,
+    save_snapshot,
+    snapshot_name,
+)
 from penstock.log.state import StateEntry
-from penstock.log.verify import VerifyReport, verify_directory
+from penstock.log.verify import VerifyReport, check_copied_segments, verify_directory
 
 __all__ = [
     "INDEX_SUFFIX",
@@ -49,10 +55,12 @@ __all__ = [
     "Snapshot",
     "StateEntry",
     "VerifyReport",
+    "check_copied_segments",
     "dump_file",
     "index_bytes",
     "load_snapshot",
     "plan_compaction",
+    "read_snapshot",
     "save_snapshot",
     "scrub_segment",
     "segment_path",

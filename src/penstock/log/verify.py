@@ -1,4 +1,4 @@
-"""Checking partition directories for people, without changing a byte."""
+"""Reading all of a partition's files and checking them, without changing a byte."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -8,7 +8,7 @@ from penstock.errors import Corruption, NotFound
 from penstock.log.disk import Disk, LocalDisk
 from penstock.log.index import HEADER_BYTES, ROW_BYTES, IndexTable, read_index_header
 from penstock.log.scrub import scrub_segment
-from penstock.log.segment import INDEX_SUFFIX, Segment
+from penstock.log.segment import INDEX_SUFFIX, LOG_SUFFIX, Segment
 
 
 @dataclass(slots=True)
@@ -48,6 +48,42 @@ def verify_directory(path: Path) -> VerifyReport:
     if not directories:
         raise NotFound(f"there is no partition below {path}")
     return VerifyReport([_verify_partition(LocalDisk(), directory) for directory in directories])
+
+
+class _CopiedSegment(Segment):
+    """A segment whose files lie beside those of the log, under longer names."""
+
+    def __init__(self, disk: Disk, index_path: Path, prefix: str) -> None:
+        self._prefix = prefix
+        data = disk.open(index_path).view()
+        header = read_index_header(data, str(index_path))
+        table = IndexTable.mapped(header, data, (len(data) - HEADER_BYTES) // ROW_BYTES)
+        super().__init__(disk, index_path.parent, table)
+
+    def path(self, suffix: str) -> Path:
+        """Return the path of one of the copied files."""
+        return self.directory / (self._prefix + super().path(suffix).name)
+
+
+def check_copied_segments(disk: Disk, directory: Path, prefix: str) -> None:
+    """Read all segments whose names begin with `prefix`; raise `Corruption` unless all are whole.
+
+    Runs file operations.
+    """
+    previous: Segment | None = None
+    for name in disk.names(directory):
+        if name.startswith(prefix) and name.endswith(INDEX_SUFFIX):
+            segment = _CopiedSegment(disk, directory / name, prefix)
+            for fault in (*_faults_of(segment, previous), *_faults_of_sizes(segment)):
+                raise Corruption(fault)
+            segment.drop_files()
+            previous = segment
+
+
+def _faults_of_sizes(segment: Segment) -> Iterator[str]:
+    found = segment.files.log.size(), segment.files.state.size()
+    if found != (segment.log_bytes, segment.state_bytes):
+        yield f"{segment.path(LOG_SUFFIX)} and its .state file have other sizes than the index says"
 
 
 def _verify_partition(disk: Disk, directory: Path) -> PartitionReport:

@@ -14,7 +14,7 @@ from penstock.cluster.transfer import (
     read_chunk,
     swap_in,
 )
-from penstock.errors import InvalidRequest
+from penstock.errors import Corruption, InvalidRequest
 from penstock.ids import EntryIndex, Offset, Term
 from penstock.log import (
     HardStateFile,
@@ -80,6 +80,7 @@ class Leader:
         for file in self.manifest.files:
             request = ChunkRequest(1, self.index, file.name, 0, file.size_bytes)
             copy.write(file.name, 0, read_chunk(self.disk, DIRECTORY, request))
+        copy.check(self.index)
         header = IndexHeader(self.index + 1, self.manifest.next_offset, self.manifest.term, 0)
         copy.complete([file.name for file in self.manifest.files], header)
         swap_in(disk, DIRECTORY)
@@ -116,6 +117,30 @@ def test_vote_and_doubt_are_the_replicas_own_and_stay() -> None:
 
     assert HardStateFile(disk, DIRECTORY).newest.term == 7
     assert load_doubt(disk, DIRECTORY) == (6, 90)
+
+
+def test_damage_on_the_leader_does_not_spread_to_a_copy() -> None:
+    names = [file.name for file in Leader().manifest.files]
+    for name in names:
+        leader = Leader()
+        size_bytes = next(each.size_bytes for each in leader.manifest.files if each.name == name)
+        if size_bytes == 0:
+            continue
+        leader.disk.flip_bit(DIRECTORY / name, size_bytes // 2)
+
+        with pytest.raises(Corruption):
+            leader.copy_to(old_follower())
+
+
+def test_a_file_that_was_replaced_while_it_was_copied_is_noticed() -> None:
+    leader = Leader()
+    log_name = next(each.name for each in leader.manifest.files if each.name.endswith(".log"))
+    content = leader.disk.content(DIRECTORY / log_name)
+    first = split_batches(bytearray(content))[0]
+    leader.disk.put(DIRECTORY / log_name, content[len(first.data) :] + content[: len(first.data)])
+
+    with pytest.raises(Corruption):
+        leader.copy_to(old_follower())
 
 
 @pytest.mark.parametrize("order", ["prefix", "subset"])
