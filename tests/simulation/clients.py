@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from crc32c import crc32c
 
-from penstock.cluster.topic_machine import encode_start_moved
+from penstock.cluster.partition import Partition
 from penstock.errors import DuplicateSequence, NotLeader, PenstockError
 from penstock.ids import Offset
 from penstock.record import Record, RecordBatch, encode_batch, read_header
@@ -29,6 +29,7 @@ _VALUE_BYTES = 8
 _PATIENCE_US = 150_000
 _READ_BYTES_MAX = 1_500
 _RECORDS_MAX = 3
+_KEYS = 8
 # Where the producer's three fields stand in a batch: id, epoch and first sequence.
 _PRODUCER = struct.Struct(">qhi")
 _PRODUCER_AT = 43
@@ -36,17 +37,24 @@ _CRC = struct.Struct(">I")
 _UNIQUE = struct.Struct(">Q")
 
 
-def _template(records: int, size_bytes: int) -> bytes:
-    values = [bytes(size_bytes)] * (records - 1) + [bytes(size_bytes - _VALUE_BYTES) + bytes(8)]
+def _template(records: int, size_bytes: int, key: int) -> bytes:
+    """A batch whose last record ends with room for a number; the one before is a tombstone."""
+    values = [bytes(size_bytes)] * (records - 2) + [None] * (records > 1) + [bytes(size_bytes)]
     return bytes(
-        encode_batch([Record(number, 0, None, value) for number, value in enumerate(values)])
+        encode_batch(
+            [
+                Record(number, 0, b"key %d" % ((key + number) % _KEYS), value)
+                for number, value in enumerate(values)
+            ]
+        )
     )
 
 
 _TEMPLATES = [
-    (records, _template(records, size))
+    (records, _template(records, size, key))
     for records in (1, 1, 1, 2, _RECORDS_MAX)
     for size in (8, 60)
+    for key in range(_KEYS)
 ]
 
 
@@ -144,7 +152,7 @@ class Client:
         elif choice < 0.85:
             self._publish_plain(waits_for_commit=choice < 0.8)
         elif choice < 0.9:
-            self._propose_state()
+            self._delete()
 
     def _look_elsewhere(self) -> None:
         self._target = 1 + int(self._random() * len(self._referee.nodes))
@@ -178,19 +186,21 @@ class Client:
 
         self._ask(publish, acked)
 
-    def _propose_state(self) -> None:
-        offset = Offset(int(self._random() * 3))
+    def _delete(self) -> None:
+        """Delete records, mostly few and rarely all that are known."""
+        offset = Offset(int(self._watermark * self._random() ** 3))
 
-        def propose(node: "Node", reply: Callable[[Any, PenstockError | None], None]) -> None:
-            assert node.log is not None
-            future = node.log.propose_state(encode_start_moved(offset))
-            future.add_done_callback(lambda done: reply(done, done.exception()))
+        def delete(node: "Node", reply: Callable[[Any, PenstockError | None], None]) -> None:
+            assert node.partition is not None
+            node.spawn(_delete_records(node.partition, offset, reply))
 
-        def acked(done: Any) -> None:
-            require(done.result() >= offset, "a state entry was acknowledged and not applied")
+        def acked(answer: tuple[int, int]) -> None:
+            epoch, start = answer
+            require(start >= offset, "a deletion was acknowledged and not done", start, offset)
+            self._referee.deleted(epoch, offset)
             self._ledger.states_acked += 1
 
-        self._ask(propose, acked)
+        self._ask(delete, acked)
 
     def _acked(self, sent: Sent, offset: int) -> None:
         require(sent.offset in (-1, offset), "a batch was acknowledged at two places", sent, offset)
@@ -348,6 +358,7 @@ class Client:
             start = min(max(offset, partition.start_offset), watermark)
             part = partition.read(start, bytes_max=_READ_BYTES_MAX)
             data = part.read() if part is not None else b""
+            self._referee.check_start(partition.leader_epoch, partition.start_offset)
             self._referee.check_watermark(partition.leader_epoch, watermark)
             end = self._referee.check_read(node, data, start=start, watermark=watermark)
             reply((partition.leader_epoch, watermark, end), None)
@@ -367,6 +378,18 @@ class Client:
         self._epoch, self._watermark = epoch, max(watermark, self._watermark)
         self._read_offset = end if end < watermark and self._random() < 0.9 else 0
         self._ledger.reads += 1
+
+
+async def _delete_records(
+    partition: Partition, offset: Offset, reply: Callable[[Any, PenstockError | None], None]
+) -> None:
+    epoch = partition.leader_epoch
+    try:
+        start = await partition.delete_records(offset)
+    except PenstockError as error:
+        reply(None, error)
+    else:
+        reply((epoch, start), None)
 
 
 def _writable(data: bytes) -> RecordBatch:

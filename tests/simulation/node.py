@@ -9,10 +9,12 @@ from typing import Any
 
 from penstock.cluster.flush_pace import FlushPace
 from penstock.cluster.housekeeping import Housekeeper
+from penstock.cluster.pace import Pace
 from penstock.cluster.partition import Partition
 from penstock.cluster.partition_queue import DeliveryHost, PartitionQueue
 from penstock.cluster.replicated_log import ReplicaIdentity, ReplicatedLog
 from penstock.cluster.rests import Rests
+from penstock.cluster.snapshot_exchange import SnapshotExchange
 from penstock.cluster.topic_machine import TopicMachine
 from penstock.cluster.upkeep import Upkeep
 from penstock.cluster.workplace import Workplace
@@ -24,10 +26,12 @@ from penstock.raft import (
     Effects,
     Entry,
     Incarnation,
+    InstallSnapshot,
     Member,
     Membership,
     Message,
     RaftSettings,
+    Snapshot,
 )
 from penstock.testing import (
     DriftingClock,
@@ -39,7 +43,8 @@ from penstock.testing import (
     SimMachine,
     SimNetwork,
 )
-from tests.simulation.referee import Referee, require
+from tests.simulation.referee import EXPIRY_MS, Referee, require
+from tests.simulation.requests import Requests
 
 GROUP = 7
 PLACE = TopicPartition("orders", 0)
@@ -53,9 +58,11 @@ RAFT = RaftSettings(
     inflight_bytes_max=4000,
 )
 LOG = LogSettings(segment_bytes=6_000, segment_ms=20_000, deletes=False)
-_EXPIRY_MS = 1 << 40
 # Twice the silence that a follower may not miss, and what the slowest beat takes on its way.
 _LONELY_TICKS = 3 * RAFT.election_ticks
+# Small enough that a copy takes many requests and can be overtaken by what happens meanwhile.
+_CHUNK_BYTES = 1_500
+_HOLD_S = 0.4
 
 
 class WatchedLog(ReplicatedLog):
@@ -70,6 +77,10 @@ class WatchedLog(ReplicatedLog):
     def _apply_entry(self, entry: Entry) -> None:
         self.witness.referee.check_applied(self.witness, entry)
         super()._apply_entry(entry)
+
+    def _installed(self, snapshot: Snapshot) -> None:
+        super()._installed(snapshot)
+        self.witness.referee.check_installed(self.witness, snapshot.index)
 
 
 class DrawnPace(FlushPace):
@@ -101,8 +112,10 @@ class Node:
         network: SimNetwork,
         random: Random,
         referee: Referee,
+        settings: LogSettings = LOG,
     ) -> None:
         self.name = name
+        self.settings = settings
         self.member = Member(NodeId(name), Incarnation(incarnation))
         self.directory = DIRECTORY
         self.disk = SimDisk()
@@ -122,12 +135,15 @@ class Node:
         self.disk_us = 300
         self.flushes_here = 0.0
         """How many of the small flushes run on the loop."""
+        self.copy_bytes_per_s = 300_000
+        self.copies = 0
         self.starts = 0
         self.rests_begun = 0
         self.on_down: Callable[[Node], None] = lambda node: None
         # What the referee has seen of the present life.
         self.commit_seen = 0
         self.applied_seen = 0
+        self.first_seen = 0
         self.watermark_seen = 0
         self.led_term = -1
         self.durable_term = 0
@@ -171,13 +187,13 @@ class Node:
             asyncio._set_running_loop(None)
 
     def _open(self) -> None:
-        machine = TopicMachine(producer_expiry_ms=_EXPIRY_MS)
+        machine = TopicMachine(producer_expiry_ms=EXPIRY_MS)
         if self.founders is not None:
             ReplicatedLog.found(self.workplace, self.directory, self.founders, machine)
         log = WatchedLog(
             ReplicaIdentity(str(PLACE), GROUP, self.member),
             self.directory,
-            LOG,
+            self.settings,
             machine,
             self.workplace,
             transport=self,
@@ -186,6 +202,7 @@ class Node:
         log.witness = self
         self.commit_seen = 0
         self.applied_seen = log.applied_index
+        self.first_seen = log.log.first_index
         self.watermark_seen = 0
         self.led_term = -1
         self.durable_term = 0
@@ -200,6 +217,14 @@ class Node:
         cluster: Any = SimpleNamespace(upkeep=Upkeep())
         unused: Any = None
         self.keeper = Housekeeper(cluster, unused, unused, self.workplace)
+        self.exchange = SnapshotExchange(
+            Requests(self, self._schedule, self._network, self._random),
+            self.workplace,
+            Pace(self.copy_bytes_per_s, self.workplace.loop.time),
+            chunk_bytes=_CHUNK_BYTES,
+            hold_s=_HOLD_S,
+        )
+        log.on_snapshot_wanted = self._copy
         self.referee.check(self)
         self._later(self._random.random() * TICK_US, self._tick)
 
@@ -294,6 +319,16 @@ class Node:
             self.log.unreachable(peer)
             self.rests.broke(peer)
 
+    def _copy(self, offer: InstallSnapshot) -> None:
+        assert self.log is not None
+        self.copies += 1
+        self.spawn(self.exchange.copy(self.log, offer))
+
+    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run something on this machine until it ends or the machine stops."""
+        assert self.machine.process is not None
+        self.machine.process.create_task(work).add_done_callback(_raise)
+
     # Upkeep.
 
     def save_snapshot(self) -> None:
@@ -316,15 +351,18 @@ class Node:
 
             self._work(log, "seal", seal_if_due)
 
+    def tidy(self) -> None:
+        """Apply retention and compaction, as housekeeping does."""
+        if log := self._healthy():
+            self._work(log, "retention", self.keeper._tidy_log)
+
     def _work(
         self,
         log: ReplicatedLog,
         name: str,
         run: Callable[[ReplicatedLog], Coroutine[Any, Any, None]],
     ) -> None:
-        assert self.machine.process is not None
-        task = self.machine.process.create_task(self.keeper._work_on(log, name, run))
-        task.add_done_callback(_raise)
+        self.spawn(self.keeper._work_on(log, name, run))
 
     def _healthy(self) -> WatchedLog | None:
         return self.log if self.log is not None and self.log.failure is None else None

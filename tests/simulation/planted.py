@@ -10,15 +10,19 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 from unittest.mock import patch
 
+from penstock.cluster import housekeeping as housekeeping_module
 from penstock.cluster import replicated_log
+from penstock.cluster import transfer as transfer_module
 from penstock.cluster.partition import Partition
 from penstock.cluster.producers import after_batch
 from penstock.cluster.replica_storage import ReplicaStorage
 from penstock.cluster.replicated_log import ReplicatedLog
 from penstock.cluster.rests import Rests
 from penstock.cluster.topic_machine import TopicMachine
+from penstock.cluster.transfer import IncomingCopy
 from penstock.ids import EntryIndex, NodeId, Offset, Term
-from penstock.log import HardStateFile, PartitionLog, Segment
+from penstock.log import Compaction, HardStateFile, PartitionLog, Segment
+from penstock.log import compaction as compaction_module
 from penstock.log import hard_state as hard_state_module
 from penstock.log import partition_log as partition_log_module
 from penstock.log import recovery as recovery_module
@@ -369,3 +373,121 @@ def damaged_entries_are_sent_to_followers() -> Replacements:
         return row, segment.files.state.read_at(row.state_position, row.size)[32:]
 
     return [(PartitionLog, "payload_at", unchecked)]
+
+
+# Copies of snapshots.
+
+
+@bug
+def copy_of_a_snapshot_is_not_synced() -> Replacements:
+    return [(IncomingCopy, "_sync", lambda self, name: None)]
+
+
+@bug
+def copy_of_a_snapshot_is_not_checked() -> Replacements:
+    return [(IncomingCopy, "check", lambda self, index: None)]
+
+
+@bug
+def copy_of_a_snapshot_takes_the_vote_away() -> Replacements:
+    return [(transfer_module, "_VOTE", "")]
+
+
+@bug
+def copy_that_comes_too_late_replaces_the_log() -> Replacements:
+    fetched = ReplicatedLog.snapshot_fetched
+
+    def complete_first(self: ReplicatedLog, offer: Any, complete: Callable[[], None]) -> None:
+        complete()
+        fetched(self, offer, lambda: None)
+
+    return [(ReplicatedLog, "snapshot_fetched", complete_first)]
+
+
+@bug
+def snapshot_is_installed_without_its_state() -> Replacements:
+    installed = ReplicatedLog._installed
+
+    def install(self: ReplicatedLog, snapshot: Any) -> None:
+        with patch.object(self.machine, "restore", lambda payload, index: None):
+            installed(self, snapshot)
+
+    return [(ReplicatedLog, "_installed", install)]
+
+
+# Retention, compaction and deletion.
+
+
+@bug
+def retention_does_not_wait_for_a_snapshot() -> Replacements:
+    expired = PartitionLog.expired
+
+    def all_expired(self: PartitionLog, *, now_ms: int, deletable_index: int) -> Any:
+        return expired(self, now_ms=now_ms, deletable_index=self.next_index)
+
+    return [
+        (PartitionLog, "expired", all_expired),
+        (housekeeping_module, "undisturbed", _nothing),
+    ]
+
+
+async def _nothing(work: Any) -> None:
+    work.close()
+
+
+@bug
+def retention_takes_one_segment_too_many() -> Replacements:
+    expired = PartitionLog.expired
+
+    def one_more(self: PartitionLog, *, now_ms: int, deletable_index: int) -> Any:
+        found = expired(self, now_ms=now_ms, deletable_index=deletable_index)
+        following = self.segments[len(found) : len(found) + 1]
+        if found and following[0].next_index <= deletable_index:
+            return found + following
+        return found
+
+    return [(PartitionLog, "expired", one_more)]
+
+
+@bug
+def compaction_counts_what_is_not_committed() -> Replacements:
+    real = housekeeping_module.plan_compaction
+
+    def plan(segments: Any, settings: Any, now_ms: int, **options: Any) -> Any:
+        return real(segments, settings, now_ms, **{**options, "end_index": 1 << 60})
+
+    return [(housekeeping_module, "plan_compaction", plan)]
+
+
+@bug
+def compaction_forgets_producers() -> Replacements:
+    return [(TopicMachine, "remembered", frozenset())]
+
+
+@bug
+def compaction_keeps_the_oldest_of_a_key() -> Replacements:
+    def is_kept(self: Compaction, segment: Any, record: Any, latest: dict[bytes, int]) -> bool:
+        return record.key is None or latest.get(compaction_module._digest(record.key), 0) % 2 == 0
+
+    return [(Compaction, "_is_kept", is_kept)]
+
+
+@bug
+def deletion_is_known_to_one_replica() -> Replacements:
+    async def delete_records(self: Partition, offset: Offset) -> Offset:
+        self.log.check_serving()
+        self._machine._start_offset = max(self._machine._start_offset, offset)
+        return self.start_offset
+
+    return [(Partition, "delete_records", delete_records)]
+
+
+@bug
+def deletion_is_forgotten_on_a_restart() -> Replacements:
+    restore = TopicMachine.restore
+
+    def forget(self: TopicMachine, payload: bytes, index: EntryIndex) -> None:
+        restore(self, payload, index)
+        self._start_offset = Offset(0)
+
+    return [(TopicMachine, "restore", forget)]

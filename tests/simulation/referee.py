@@ -11,16 +11,22 @@ from typing import TYPE_CHECKING
 
 from crc32c import crc32c
 
-from penstock.log import EntryKind, LogSettings, PartitionLog
+from penstock.cluster.topic_machine import TopicMachine
+from penstock.cluster.transfer import finish_interrupted_transfer
+from penstock.ids import Offset
+from penstock.log import EntryKind, LogSettings, PartitionLog, StateEntry
 from penstock.log.state import read_state_entry
 from penstock.raft import Effects, Entry, Message, Role, VoteRequest, VoteResponse
 from penstock.raft import EntryKind as RaftKind
 from penstock.record import read_header
 from penstock.record.batch import CRC_POSITION, checksum_matches
+from tests.simulation.compacted import NewestOfKeys
 
 if TYPE_CHECKING:
     from tests.simulation.node import Node
 
+# No producer is silent for long enough to be forgotten.
+EXPIRY_MS = 1 << 40
 _LEADER = Role.LEADER
 # Two slots, each twice, of a sequence number, term, vote and commit index, and a checksum.
 _SLOT = struct.Struct("<qqqq")
@@ -50,6 +56,12 @@ class Referee:
         self.batches: dict[int, bytes] = {}
         """Committed record batches by their first offset."""
         self._bases: list[int] = []
+        self.compacts = False
+        """Whether batches may lose records that newer ones replace."""
+        self.installs = 0
+        self._newest = NewestOfKeys()
+        self._deleted: dict[int, int] = {}
+        """Up to where records were deleted on request, by the term in which that was answered."""
         self.rotten_reads = 0
         self._reigns: list[int] = []
         """For each committed entry, the term of the leader that committed it."""
@@ -77,6 +89,63 @@ class Referee:
                 node.watermark_seen,
             )
             node.watermark_seen = log.high_watermark
+        if log.log.first_index != node.first_seen and not log.is_installing:
+            self._check_removal(node)
+
+    def _check_removal(self, node: "Node") -> None:
+        """Entries go from the oldest on, when a snapshot covers them and somebody allows it."""
+        assert node.log is not None
+        log = node.log.log
+        settings = log.settings
+        is_deleted = log.first_offset <= node.log.machine.start_offset
+        is_excess = settings.retention_bytes >= 0 and log.size_bytes >= settings.retention_bytes
+        is_allowed = settings.deletes and (settings.retention_ms >= 0 or is_excess)
+        require(log.first_index > node.first_seen, "the log of a replica grew at its beginning")
+        require(
+            log.first_index <= node.log.snapshot_index,
+            "entries are gone that no snapshot covers",
+            node.name,
+            log.first_index,
+            node.log.snapshot_index,
+        )
+        require(is_deleted or is_allowed, "records are gone that nobody gave up", log.first_offset)
+        node.first_seen = log.first_index
+
+    def check_installed(self, node: "Node", index: int) -> None:
+        """A copied snapshot holds committed entries only, and the state that follows from them."""
+        assert node.log is not None
+        self.installs += 1
+        require(index > node.applied_seen, "a snapshot takes a replica back", node.name, index)
+        require(index <= len(self.committed), "a snapshot is ahead of all commits", index)
+        node.applied_seen = index
+        node.first_seen = node.log.log.first_index
+        state = node.log.machine.snapshot()
+        require(state == self.state_after(index), "a snapshot has another state", node.name, index)
+
+    def state_after(self, index: int) -> bytes:
+        """The state of a machine that has applied the committed entries up to one."""
+        machine = TopicMachine(producer_expiry_ms=EXPIRY_MS)
+        offset = Offset(0)
+        for entry in self.committed[:index]:
+            if entry.kind is RaftKind.RECORDS:
+                header = read_header(entry.payload)
+                offset = Offset(header.next_offset)
+                machine.apply_records(header, Offset(header.base_offset), entry.payload)
+            elif entry.kind is RaftKind.STATE:
+                payload = bytes(entry.payload)
+                machine.apply_state(StateEntry(entry.index, entry.term, offset, payload))
+        return machine.snapshot()
+
+    def is_same(self, entry: Entry, known: Entry) -> bool:
+        """Whether two entries are one, but for what compaction may have taken from a batch."""
+        if entry.payload == known.payload:
+            return True
+        return (
+            self.compacts
+            and entry.kind is known.kind is RaftKind.RECORDS
+            and entry.index <= len(self.committed)
+            and self._newest.may_leave(bytes(known.payload), bytes(entry.payload))
+        )
 
     def check_effects(self, node: "Node", effects: Effects) -> None:
         """Look at what a replica is about to do."""
@@ -100,7 +169,7 @@ class Referee:
         )
         known = self.committed[entry.index - 1]
         require(
-            known.term == entry.term and known.payload == entry.payload,
+            known.term == entry.term and self.is_same(entry, known),
             "replicas apply different entries",
             node.name,
             entry,
@@ -134,7 +203,7 @@ class Referee:
             self._written[entry.index, entry.term] = (kept, prev_term or 0)
             return
         require(
-            found[0].payload == entry.payload,
+            self.is_same(entry, found[0]),
             "two entries have the same index and term",
             entry,
             found[0],
@@ -204,9 +273,12 @@ class Referee:
         self.committed.append(entry)
         self._reigns.append(term)
         if entry.kind is RaftKind.RECORDS:
-            base_offset = read_header(entry.payload).base_offset
-            self.batches[base_offset] = bytes(entry.payload)
+            batch = bytes(entry.payload)
+            base_offset = read_header(batch).base_offset
+            self.batches[base_offset] = batch
             self._bases.append(base_offset)
+            if self.compacts:
+                self._newest.add(batch)
 
     def _check_majority(self, leader: "Node", first: int) -> None:
         """A committed entry survives a power cut on a majority of voters."""
@@ -235,6 +307,15 @@ class Referee:
 
     # What clients see.
 
+    def deleted(self, term: int, offset: int) -> None:
+        """A leader has told a client that the records below an offset are gone."""
+        self._deleted[term] = max(offset, self._deleted.get(term, 0))
+
+    def check_start(self, term: int, start: int) -> None:
+        """What was deleted in this term or before does not come back."""
+        gone = max((at for deleted, at in self._deleted.items() if deleted <= term), default=0)
+        require(start >= gone, "deleted records came back", term, start, gone)
+
     def check_watermark(self, term: int, watermark: int) -> None:
         """No leader shows less than leaders of earlier terms have shown."""
         position = bisect_left(self._shown_terms, term)
@@ -261,23 +342,46 @@ class Referee:
         notices that. Returns the offset after the first batch.
         """
         position = 0
-        first = number = bisect_right(self._bases, start) - 1
+        number = bisect_right(self._bases, start) - 1
+        ends = []
         while position < len(data):
+            header = read_header(data, position)
+            number = self._skip_compacted(number, header.base_offset)
             require(number < len(self._bases), "a reader got what is not committed", node.name)
             known = self.batches[self._bases[number]]
-            batch = data[position : position + len(known)]
-            if batch != known:
+            batch = data[position : position + (header.size_bytes if self.compacts else len(known))]
+            ends.append(read_header(known).next_offset)
+            if not self._may_read(known, batch):
                 is_rot = node.is_rotten and (
-                    batch[CRC_POSITION:] == known[CRC_POSITION:] or not checksum_matches(batch)
+                    self.compacts
+                    or batch[CRC_POSITION:] == known[CRC_POSITION:]
+                    or not checksum_matches(batch)
                 )
                 require(is_rot, "a reader got wrong bytes", node.name, start, position)
                 self.rotten_reads += 1
                 break
-            end = read_header(known).next_offset
-            require(end <= watermark, "a reader got more than is committed", node.name, end)
-            position += len(known)
+            require(ends[-1] <= watermark, "a reader got more than is committed", node.name, ends)
+            position += len(batch)
             number += 1
-        return read_header(self.batches[self._bases[first]]).next_offset if data else watermark
+        if not data and start < watermark:
+            number = self._skip_compacted(number, watermark)
+            is_end = number == len(self._bases) or self._bases[number] >= watermark
+            require(is_end or node.is_rotten, "a reader got nothing", node.name, start, watermark)
+        return ends[0] if ends else watermark
+
+    def _skip_compacted(self, number: int, base_offset: int) -> int:
+        """Pass batches before `base_offset` of which compaction may have left nothing."""
+        while (
+            self.compacts
+            and number < len(self._bases)
+            and self._bases[number] < base_offset
+            and self._newest.may_remove(self.batches[self._bases[number]])
+        ):
+            number += 1
+        return number
+
+    def _may_read(self, known: bytes, batch: bytes) -> bool:
+        return batch == known or (self.compacts and self._newest.may_leave(known, batch))
 
 
 def holds_durably(node: "Node", entry: Entry) -> bool:
@@ -305,6 +409,7 @@ def _recovers(node: "Node", entry: Entry) -> bool:
     """Whether recovery finds the entry on the disk of a machine that is off."""
     disk = node.disk.copy()
     disk.capacity_bytes = None
+    finish_interrupted_transfer(disk, node.directory)
     log = PartitionLog(disk, node.directory, LogSettings())
     if log.is_empty or not log.first_index <= entry.index < log.next_index:
         return False

@@ -2,18 +2,20 @@
 
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
 
 from penstock.cluster.steward import Change, GroupView, HandOver, next_step
 from penstock.errors import PenstockError
-from penstock.raft import Member, Membership, Role
-from penstock.record import read_header
+from penstock.ids import Term
+from penstock.log import EntryKind, LogSettings, PartitionLog
+from penstock.raft import Entry, Member, Membership, Role
+from penstock.record import batch_without_records, read_header
 from penstock.record.batch import CRC_POSITION
 from penstock.testing import Schedule, SimMachine, SimNetwork
 from tests.simulation.clients import Client, Ledger, unique_of
 from tests.simulation.faults import Faults
-from tests.simulation.node import Node
+from tests.simulation.node import LOG, Node
 from tests.simulation.referee import Referee, Violation, require
 
 EVENTS_DEFAULT = 25_000
@@ -52,6 +54,8 @@ class World:
         self.clients: list[Client] = []
         self._incarnation = 0
         self.flushes_here = 0.0
+        self.settings = self._draw_settings()
+        self.referee.compacts = self.settings.compacts
         count = nodes or self.random.choice((3, 3, 3, 3, 3, 3, 3, 5, 5, 2, 1))
         founded = [self.new_node(name) for name in range(1, count + 1)]
         founders = Membership.of(node.member for node in founded)
@@ -60,6 +64,20 @@ class World:
         self.faults = Faults(self)
         for node in founded:
             node.start()
+
+    def _draw_settings(self) -> LogSettings:
+        """What the topic gives up: nothing, old records, replaced ones, or both."""
+        gives_up = self.random.choice(("nothing", "old", "old", "replaced", "both"))
+        return replace(
+            LOG,
+            segment_bytes=2_000 + int(4_000 * self.random.random()),
+            deletes=gives_up in ("old", "both"),
+            retention_ms=-1,
+            retention_bytes=int(12_000 * self.random.random()),
+            compacts=gives_up in ("replaced", "both"),
+            tombstone_retention_ms=1_000,
+            dirty_ratio_min=0.2,
+        )
 
     def begin(self) -> None:
         """Let clients, upkeep and faults come."""
@@ -81,6 +99,7 @@ class World:
             network=self.network,
             random=self.random,
             referee=self.referee,
+            settings=self.settings,
         )
         node.flushes_here = self.flushes_here
         self.referee.nodes[name] = node
@@ -129,6 +148,7 @@ class World:
         faults["messages lost"] = self.network.lost
         faults["messages repeated"] = self.network.repeated
         faults["rests begun"] = sum(node.rests_begun for node in self.nodes.values())
+        faults["snapshot installed"] = self.referee.installs
         return Outcome(
             self.seed,
             self.schedule.events,
@@ -180,7 +200,7 @@ class World:
     def _keep_up(self) -> None:
         self.schedule.later(int(_UPKEEP_US * (0.5 + self.random.random())), self._keep_up)
         node = self.random.choice(list(self.nodes.values()))
-        node.soon(self.random.choice((node.checkpoint, node.save_snapshot, node.seal)))
+        node.soon(self.random.choice((node.checkpoint, node.save_snapshot, node.seal, node.tidy)))
 
     # The end.
 
@@ -295,14 +315,20 @@ class World:
             node.start()
             require(node.log is not None, "a node does not start again", node.name)
             assert node.log is not None
-            for entry in self.referee.committed:
-                row, payload = node.log.log.payload_at(entry.index)
-                require(
-                    (row.term, payload) == (entry.term, entry.payload),
-                    "a stored entry is another one after the last power cut",
-                    node.name,
-                    entry.index,
-                )
+            self._check_stored(node, node.log.log)
+
+    def _check_stored(self, node: Node, log: PartitionLog) -> None:
+        for entry in self.referee.committed[log.first_index - 1 :]:
+            row, payload = log.payload_at(entry.index)
+            if row.kind == EntryKind.RECORDS and row.size == 0:
+                payload = bytes(batch_without_records(row.first_offset, row.records, row.term))
+            stored = Entry(entry.index, Term(row.term), entry.kind, len(payload), payload)
+            require(
+                stored.term == entry.term and self.referee.is_same(stored, entry),
+                "a stored entry is another one after the last power cut",
+                node.name,
+                entry.index,
+            )
 
 
 def play(seed: int, *, events: int = EVENTS_DEFAULT, nodes: int | None = None) -> Outcome:

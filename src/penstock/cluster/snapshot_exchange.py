@@ -8,10 +8,11 @@ import asyncio
 import logging
 from collections.abc import Callable
 from functools import partial
+from typing import Protocol
 
 import msgspec
 
-from penstock.cluster.links import Links, RequestKind
+from penstock.cluster.links import RequestKind
 from penstock.cluster.pace import Pace
 from penstock.cluster.replicated_log import ReplicatedLog
 from penstock.cluster.transfer import (
@@ -36,13 +37,30 @@ _HOLD_S = 30.0
 _REQUEST_TIMEOUT_S = 5.0
 
 
+class Requester(Protocol):
+    """Asks other nodes, as `Links` does."""
+
+    async def request(self, node: NodeId, kind: int, body: bytes, *, timeout_s: float) -> bytes:
+        """Ask a peer; raise what it raised, or `Unavailable` when it does not answer."""
+
+
 class SnapshotExchange:
     """Both halves of copying, for all replicas of a node."""
 
-    def __init__(self, links: Links, workplace: Workplace, pace: Pace) -> None:
+    def __init__(
+        self,
+        links: Requester,
+        workplace: Workplace,
+        pace: Pace,
+        *,
+        chunk_bytes: int = CHUNK_BYTES,
+        hold_s: float = _HOLD_S,
+    ) -> None:
         self._links = links
         self._workplace = workplace
         self._pace = pace
+        self._chunk_bytes = chunk_bytes
+        self._hold_s = hold_s
 
     # The leader's half.
 
@@ -65,7 +83,7 @@ class SnapshotExchange:
         return chunk
 
     def _hold(self, log: ReplicatedLog) -> None:
-        log.held_until_s = self._workplace.loop.time() + _HOLD_S
+        log.held_until_s = self._workplace.loop.time() + self._hold_s
 
     # The follower's half.
 
@@ -104,7 +122,7 @@ class SnapshotExchange:
     ) -> None:
         position = 0
         while position < file.size_bytes or position == 0:
-            size_bytes = min(CHUNK_BYTES, file.size_bytes - position)
+            size_bytes = min(self._chunk_bytes, file.size_bytes - position)
             request = ChunkRequest(
                 log.identity.group, offer.snapshot.index, file.name, position, size_bytes
             )
