@@ -139,6 +139,7 @@ class Node:
         self.copies = 0
         self.starts = 0
         self.rests_begun = 0
+        self._tidied: ReplicatedLog | None = None
         self.on_down: Callable[[Node], None] = lambda node: None
         # What the referee has seen of the present life.
         self.commit_seen = 0
@@ -352,9 +353,17 @@ class Node:
             self._work(log, "seal", seal_if_due)
 
     def tidy(self) -> None:
-        """Apply retention and compaction, as housekeeping does."""
-        if log := self._healthy():
-            self._work(log, "retention", self.keeper._tidy_log)
+        """Apply retention and compaction, as housekeeping does: one round after another."""
+        log = self._healthy()
+        if log is not None and log is not self._tidied:
+            self._tidied = log
+            self._work(log, "retention", self._tidy_log)
+
+    async def _tidy_log(self, log: ReplicatedLog) -> None:
+        try:
+            await self.keeper._tidy_log(log)
+        finally:
+            self._tidied = None
 
     def _work(
         self,

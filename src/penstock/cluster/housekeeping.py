@@ -157,6 +157,11 @@ class Housekeeper:
         if len(log.log.segments) < 2 or log.is_held:
             return
         await undisturbed(log.save_snapshot())
+        with log.keeping_files():
+            await self._give_up(log, now_ms)
+
+    async def _give_up(self, log: ReplicatedLog, now_ms: int) -> None:
+        """Remove and compact what the topic's settings and deletions allow."""
         removable = _removable(log, now_ms, log.snapshot_index)
         if removable and log.entry_reader is not None:
             # Followers wait for what the leader does here.

@@ -21,7 +21,8 @@ import asyncio
 import errno
 import logging
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -113,6 +114,7 @@ class ReplicaStorage:
         self._is_busy = False
         self._is_cutting = False
         self._checkpoints = 0
+        self._keepers = 0
         self._end: PenstockError | None = None
         self._has_failed = False
         self._stopped: asyncio.Future[None] = workplace.loop.create_future()
@@ -161,6 +163,28 @@ class ReplicaStorage:
             self._checkpoints -= 1
             self._advance()
 
+    @contextmanager
+    def keeping_files(self) -> Iterator[None]:
+        """Keep the files of sealed segments for work that removes or replaces them.
+
+        The installation of a snapshot waits meanwhile: its files may have the same names. It is
+        refused when one waits already.
+        """
+        if self.complete_copy is not None:
+            raise Unavailable(f"{self._log.directory} is about to be replaced by a snapshot")
+        self._keepers += 1
+        try:
+            yield
+        finally:
+            self._keepers -= 1
+            self._advance()
+
+    def _must_wait(self, write: Write) -> bool:
+        """Whether a write takes away what others work with beside the flushes."""
+        return bool(
+            (self._checkpoints and _is_cut(write)) or (self._keepers and write.snapshot is not None)
+        )
+
     def _advance(self) -> None:
         if self._is_busy:
             return
@@ -171,7 +195,7 @@ class ReplicaStorage:
         elif self.is_full:
             self._save_ahead()
         elif self._writes:
-            if not (self._checkpoints and _is_cut(self._writes[0])):
+            if not self._must_wait(self._writes[0]):
                 self._begin()
         else:
             self._on_idle()

@@ -16,6 +16,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -710,6 +711,10 @@ class ReplicatedLog:
     async def run_exclusive(self, work: Callable[[], Any]) -> Any:
         """Run `work` in a thread while no flush runs; proposals wait meanwhile."""
         return await self._storage.run_exclusive(work)
+
+    def keeping_files(self) -> AbstractContextManager[None]:
+        """Keep sealed segments from being replaced by a snapshot while others work on them."""
+        return self._storage.keeping_files()
 
     def _offered_snapshot(self) -> RaftSnapshot | None:
         return self._snapshot

@@ -131,7 +131,9 @@ class TopicMachine:
         oldest = self._newest_timestamp - self._producer_expiry_ms
         self.producers = {
             producer_id: state
-            for producer_id, state in self.producers.items()
+            # Sorted, so that equal states are equal bytes: compaction may have taken the batches by
+            # which another replica came to know of a producer first.
+            for producer_id, state in sorted(self.producers.items())
             if state.last_timestamp >= oldest
         }
         return _encode(

@@ -10,10 +10,12 @@ import pytest
 
 from penstock.cluster import FlushPace, replica_storage
 from penstock.cluster.replica_storage import LOG_KINDS, ReplicaStorage
+from penstock.cluster.transfer import IncomingCopy
 from penstock.errors import PenstockError, StorageFailed, Unavailable
 from penstock.ids import EntryIndex, NodeId, Offset, Term
-from penstock.log import HardStateFile, LogSettings, PartitionLog
-from penstock.raft import Entry, EntryKind, HardState, Mark, Write
+from penstock.log import HardStateFile, IndexHeader, LogSettings, PartitionLog
+from penstock.raft import Entry, EntryKind, HardState, Mark, Membership, Write
+from penstock.raft import Snapshot as RaftSnapshot
 from penstock.record import stamp
 from penstock.testing import MachineStopped, SimDisk
 from tests.unit.cluster.workplaces import (
@@ -144,6 +146,30 @@ def test_entries_are_written_as_consensus_counts_them_and_reported_once() -> Non
         assert replica.consensus.persisted == [write.mark]
         assert stored(replica.log) == content(replica.consensus.entries)
         assert replica.hard_state.newest[-3:] == (1, 1, 0)
+        assert replica.storage.is_idle
+
+    run(scene())
+
+
+def test_a_snapshot_is_installed_only_when_nobody_works_on_the_files_it_replaces() -> None:
+    async def scene() -> None:
+        replica = Replica(SimMachine())
+        replica.write([NOOP, RECORDS])
+        await turn()
+        copy = IncomingCopy(replica.machine.disk, DIRECTORY)
+        snapshot = RaftSnapshot(EntryIndex(8), Term(1), Membership())
+        active = IndexHeader(9, 5, 1, 0)
+
+        with replica.storage.keeping_files():
+            replica.storage.complete_copy = lambda: copy.complete([], active)
+            replica.storage.write(Write(Mark(2, snapshot.index), snapshot, None, (), None))
+            await turn()
+            assert replica.log.next_index == 3
+            with pytest.raises(Unavailable), replica.storage.keeping_files():
+                pass
+        await turn()
+
+        assert replica.log.next_index == 9
         assert replica.storage.is_idle
 
     run(scene())
