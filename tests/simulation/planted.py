@@ -13,6 +13,7 @@ from unittest.mock import patch
 from penstock.cluster import housekeeping as housekeeping_module
 from penstock.cluster import replicated_log
 from penstock.cluster import transfer as transfer_module
+from penstock.cluster.housekeeping import Housekeeper
 from penstock.cluster.partition import Partition
 from penstock.cluster.producers import after_batch
 from penstock.cluster.replica_storage import ReplicaStorage
@@ -384,24 +385,8 @@ def copy_of_a_snapshot_is_not_synced() -> Replacements:
 
 
 @bug
-def copy_of_a_snapshot_is_not_checked() -> Replacements:
-    return [(IncomingCopy, "check", lambda self, index: None)]
-
-
-@bug
 def copy_of_a_snapshot_takes_the_vote_away() -> Replacements:
-    return [(transfer_module, "_VOTE", "")]
-
-
-@bug
-def copy_that_comes_too_late_replaces_the_log() -> Replacements:
-    fetched = ReplicatedLog.snapshot_fetched
-
-    def complete_first(self: ReplicatedLog, offer: Any, complete: Callable[[], None]) -> None:
-        complete()
-        fetched(self, offer, lambda: None)
-
-    return [(ReplicatedLog, "snapshot_fetched", complete_first)]
+    return [(transfer_module, "_OWN", ())]
 
 
 @bug
@@ -420,19 +405,21 @@ def snapshot_is_installed_without_its_state() -> Replacements:
 
 @bug
 def retention_does_not_wait_for_a_snapshot() -> Replacements:
+    tidy_log = Housekeeper._tidy_log
     expired = PartitionLog.expired
+
+    async def tidy(self: Housekeeper, log: ReplicatedLog) -> None:
+        with patch.object(log, "save_snapshot", _nothing):
+            await tidy_log(self, log)
 
     def all_expired(self: PartitionLog, *, now_ms: int, deletable_index: int) -> Any:
         return expired(self, now_ms=now_ms, deletable_index=self.next_index)
 
-    return [
-        (PartitionLog, "expired", all_expired),
-        (housekeeping_module, "undisturbed", _nothing),
-    ]
+    return [(Housekeeper, "_tidy_log", tidy), (PartitionLog, "expired", all_expired)]
 
 
-async def _nothing(work: Any) -> None:
-    work.close()
+async def _nothing() -> None:
+    pass
 
 
 @bug
