@@ -447,11 +447,6 @@ def compaction_counts_what_is_not_committed() -> Replacements:
 
 
 @bug
-def compaction_forgets_producers() -> Replacements:
-    return [(TopicMachine, "remembered", frozenset())]
-
-
-@bug
 def compaction_keeps_the_oldest_of_a_key() -> Replacements:
     def is_kept(self: Compaction, segment: Any, record: Any, latest: dict[bytes, int]) -> bool:
         return record.key is None or latest.get(compaction_module._digest(record.key), 0) % 2 == 0

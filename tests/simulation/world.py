@@ -44,7 +44,9 @@ class Outcome:
 class World:
     """Everything of one history; the seed decides all of it."""
 
-    def __init__(self, seed: int, *, nodes: int | None = None) -> None:
+    def __init__(
+        self, seed: int, *, nodes: int | None = None, settings: LogSettings | None = None
+    ) -> None:
         self.seed = seed
         self.random = Random(seed)
         self.schedule = Schedule()
@@ -54,7 +56,7 @@ class World:
         self.clients: list[Client] = []
         self._incarnation = 0
         self.flushes_here = 0.0
-        self.settings = self._draw_settings()
+        self.settings = settings or self._draw_settings()
         self.referee.compacts = self.settings.compacts
         count = nodes or self.random.choice((3, 3, 3, 3, 3, 3, 3, 5, 5, 2, 1))
         founded = [self.new_node(name) for name in range(1, count + 1)]
