@@ -16,7 +16,6 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -169,13 +168,14 @@ class ReplicatedLog:
             on_idle=self._drain,
             has_queued=self._has_queued,
         )
+        self.keeping_files = self._storage.keeping_files
         recovered = self._recover(hard_state_file)
         self.applied_index = EntryIndex(recovered.applied)
         self.high_watermark = self._offset_after(recovered.applied)
         self._reign_start = 0
         self.raft = RaftNode(
             member=identity.member,
-            log=StoredLog(self.log, self._offered_snapshot),
+            log=StoredLog(self.log, lambda: self._snapshot),
             recovered=recovered,
             settings=raft_settings,
             randrange=workplace.randrange,
@@ -711,13 +711,6 @@ class ReplicatedLog:
     async def run_exclusive(self, work: Callable[[], Any]) -> Any:
         """Run `work` in a thread while no flush runs; proposals wait meanwhile."""
         return await self._storage.run_exclusive(work)
-
-    def keeping_files(self) -> AbstractContextManager[None]:
-        """Keep sealed segments from being replaced by a snapshot while others work on them."""
-        return self._storage.keeping_files()
-
-    def _offered_snapshot(self) -> RaftSnapshot | None:
-        return self._snapshot
 
     @property
     def snapshot_index(self) -> EntryIndex:
