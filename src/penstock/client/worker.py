@@ -167,9 +167,9 @@ class Worker:
             while not self._stop.is_set():
                 await self._wait_for_room()
                 tasks = await self._lease()
-                if not tasks and not self._running and self._settings.exits_at_end:
+                if tasks == [] and not self._running and self._settings.exits_at_end:
                     break
-                await self._begin(tasks, threads)
+                await self._begin(tasks or [], threads)
             await self._finish()
         finally:
             for each in self._running:
@@ -185,10 +185,11 @@ class Worker:
             await asyncio.wait({*self._running, stopping}, return_when=asyncio.FIRST_COMPLETED)
         stopping.cancel()
 
-    async def _lease(self) -> list[Task]:
+    async def _lease(self) -> list[Task] | None:
+        """Return tasks to do; None when nobody could tell whether there are any."""
         room = self._settings.concurrency - len(self._running)
         if room < 1:
-            return []
+            return None
         try:
             return await self._client.tasks.lease(
                 self._app.types,
@@ -202,7 +203,7 @@ class Worker:
                 raise
             logger.warning("no tasks can be leased: %s", error)
             await asyncio.sleep(_PAUSE_S)
-            return []
+            return None
 
     async def _begin(self, tasks: Sequence[Task], threads: ThreadPoolExecutor) -> None:
         self._keeper.hold(tasks, lease_s=self._settings.lease_s, owner=self)

@@ -19,6 +19,8 @@ from penstock.config import NodeOptions
 from penstock.node import Node
 
 _HOST = "127.0.0.1"
+# Every shard is a log of its own that is created at the first start; one is enough for a test.
+_QUICK = NodeOptions(group_shards=1)
 
 
 class AsyncEmbeddedBroker:
@@ -29,7 +31,7 @@ class AsyncEmbeddedBroker:
     ) -> None:
         self._is_temporary = data_dir is None
         self._data_dir = None if data_dir is None else Path(data_dir)
-        self._options = options or NodeOptions()
+        self._options = options or _QUICK
         self._node: Node | None = None
 
     @property

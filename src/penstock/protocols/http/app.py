@@ -1,5 +1,8 @@
 """The application behind the HTTP port: endpoints, and the table of errors."""
 
+from functools import cache
+from typing import Any
+
 from prometheus_client.exposition import choose_encoder
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -69,14 +72,18 @@ def create_app(
         *task_endpoints(view, bytes_max=body_bytes_max),
         *cluster_endpoints(view),
     ]
-    document = describe(endpoints, version=__version__)
+
+    @cache
+    def document() -> dict[str, Any]:
+        # It takes longer than everything else that a node does before it serves.
+        return describe(endpoints, version=__version__)
 
     async def openapi(_request: Request) -> Response:
-        return json_response(document)
+        return json_response(document())
 
     async def docs(_request: Request) -> Response:
         headers = {"Content-Security-Policy": PAGE_POLICY}
-        return HTMLResponse(render_page(document), headers=headers)
+        return HTMLResponse(render_page(document()), headers=headers)
 
     routes = [Route(each.path, each.call, methods=[each.method]) for each in endpoints]
     routes += [Route("/openapi.json", openapi), Route("/docs", docs)]
