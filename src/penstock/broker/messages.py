@@ -23,6 +23,7 @@ from penstock.errors import (
     InvalidBatch,
     InvalidRequest,
     InvalidTimestamp,
+    NotLeader,
     PenstockError,
     TopicNotFound,
 )
@@ -53,6 +54,8 @@ _BATCH_RECORDS_MAX = 10_000
 # Above what lengths, deltas and the count of headers take in a record's own bytes.
 _RECORD_OVERHEAD_BYTES = 40
 _HEADER_OVERHEAD_BYTES = 10
+_ELECTION_WAIT_S = 3.0
+_LOOK_AGAIN_S = 0.02
 
 
 class NewMessage(msgspec.Struct, frozen=True, kw_only=True):
@@ -251,9 +254,21 @@ class Messages:
         return partition.high_watermark if found is None else found.offset
 
     async def bounds(self, place: TopicPartition) -> tuple[int, int]:
-        """Return the first offset that can be read and the one after the last."""
+        """Return the first offset that can be read and the one after the last.
+
+        A leader that was just elected is asked again: a topic is often looked at when it has just
+        been created, and its creation must not look as if it had failed.
+        """
         request = _Bounds(place.topic, place.partition)
-        return await self._calls.ask(place, "messages.bounds", request, tuple[int, int])
+        loop = asyncio.get_running_loop()
+        deadline_s = loop.time() + _ELECTION_WAIT_S
+        while True:
+            try:
+                return await self._calls.ask(place, "messages.bounds", request, tuple[int, int])
+            except NotLeader:
+                if loop.time() >= deadline_s:
+                    raise
+            await asyncio.sleep(_LOOK_AGAIN_S)
 
     async def _bounds_here(self, request: _Bounds) -> tuple[int, int]:
         partition = self._cluster.partition(TopicPartition(request.topic, request.partition))
