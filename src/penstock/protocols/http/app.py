@@ -8,7 +8,7 @@ from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
-from starlette.routing import Route
+from starlette.routing import BaseRoute, Route
 
 from penstock import __version__
 from penstock.errors import Conflict, InvalidRequest, NotFound, PenstockError, Unavailable
@@ -30,6 +30,7 @@ from penstock.protocols.http.openapi import describe
 from penstock.protocols.http.publishing import publishing_endpoints
 from penstock.protocols.http.receiving import receiving_endpoints
 from penstock.protocols.http.records import record_endpoints
+from penstock.protocols.http.routing import ShapeRouter
 from penstock.protocols.http.scheduled import schedule_endpoints
 from penstock.protocols.http.streaming import streaming_endpoints
 from penstock.protocols.http.tasks import task_endpoints
@@ -85,21 +86,24 @@ def create_app(
         headers = {"Content-Security-Policy": PAGE_POLICY}
         return HTMLResponse(render_page(document()), headers=headers)
 
-    routes = [Route(each.path, each.call, methods=[each.method]) for each in endpoints]
+    routes: list[BaseRoute] = [
+        Route(each.path, each.call, methods=[each.method]) for each in endpoints
+    ]
     routes += [Route("/openapi.json", openapi), Route("/docs", docs)]
     if queue_door is not None:
         routes += [
             Route("/", queue_door, methods=["POST"]),
             Route("/{account:int}/{queue}", queue_door, methods=["GET", "POST"]),
         ]
-    return Starlette(
-        routes=routes,
+    app = Starlette(
         exception_handlers={
             HTTPException: _on_http_exception,
             PenstockError: _on_penstock_error,
             Exception: _on_surprise,
         },
     )
+    app.router = ShapeRouter(routes, endpoints)
+    return app
 
 
 def _endpoints(view: NodeView) -> list[Endpoint]:

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Awaitable, Callable
-from typing import TypeVar
+from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 import msgspec
@@ -18,6 +18,8 @@ NUMBER_MAX = 2**31 - 1
 
 Body = TypeVar("Body")
 Call = Callable[[Request], Awaitable[Response]]
+
+_DECODERS: dict[type, msgspec.json.Decoder[Any]] = {}
 
 
 def json_response(
@@ -55,16 +57,31 @@ def read_count(request: Request, *, default: int, most: int) -> int:
 
 async def read_body(request: Request, kind: type[Body], *, bytes_max: int = BODY_BYTES_MAX) -> Body:
     """Decode the body of a request, or raise `InvalidRequest`; nothing stands for `{}`."""
-    body = bytearray()
-    async for chunk in request.stream():
-        body += chunk
-        if len(body) > bytes_max:
-            raise InvalidRequest(f"the body is larger than {bytes_max} bytes")
+    body = await _read_bytes(request, bytes_max)
     try:
-        return msgspec.json.decode(bytes(body) or b"{}", type=kind)
+        return _decoder(kind).decode(body or b"{}")
     except msgspec.MsgspecError as error:
-        shown = bytes(body[:200]).decode(errors="replace")
+        shown = body[:200].decode(errors="replace")
         raise InvalidRequest(f"the body is {shown!r}: {error}") from error
+
+
+async def _read_bytes(request: Request, bytes_max: int) -> bytes:
+    chunks = []
+    size_bytes = 0
+    async for chunk in request.stream():
+        chunks.append(chunk)
+        size_bytes += len(chunk)
+        if size_bytes > bytes_max:
+            raise InvalidRequest(f"the body is larger than {bytes_max} bytes")
+    return b"".join(chunks)
+
+
+def _decoder(kind: type[Body]) -> msgspec.json.Decoder[Body]:
+    """Return the decoder of a body; making one anew costs more than a small body does."""
+    found = _DECODERS.get(kind)
+    if found is None:
+        found = _DECODERS[kind] = msgspec.json.Decoder(kind)
+    return found
 
 
 def from_here(call: Call) -> Call:

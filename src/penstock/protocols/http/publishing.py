@@ -21,7 +21,10 @@ from penstock.protocols.http.times import DELAY_MS_MAX, read_duration_ms, read_m
 from penstock.protocols.http.view import MessagesView, NodeView
 
 BATCH_MAX = 10_000
-_PRIORITIES = {"low": 1, "normal": 4, "high": 7} | {str(level): level for level in range(10)}
+PRIORITY_NORMAL = 4
+_PRIORITIES = {"low": 1, "normal": PRIORITY_NORMAL, "high": 7} | {
+    str(level): level for level in range(10)
+}
 
 
 def publishing_endpoints(view: NodeView, *, bytes_max: int) -> list[Endpoint]:
@@ -97,15 +100,13 @@ async def _publish_all(
 
 
 def _new_message(body: MessageBody, now_ms: int) -> NewMessage:
-    if body.delay is None and body.deliver_at is None and body.ttl is None and not body.headers:
-        # The plain message of a large batch.
+    if _is_plain(body):
+        value = body.value
         return NewMessage(
-            value=to_bytes("value", body.value, body.encoding),
-            key=to_bytes("key", body.key, body.key_encoding),
-            partition=body.partition,
-            timestamp=_moment("timestamp", body.timestamp),
-            priority=read_priority(body.priority),
-            idempotency_key=body.idempotency_key,
+            value=value.encode()
+            if type(value) is str and value.isascii() and body.encoding == "text"
+            else to_bytes("value", value, body.encoding),
+            key=None if body.key is None else to_bytes("key", body.key, body.key_encoding),
         )
     return NewMessage(
         value=to_bytes("value", body.value, body.encoding),
@@ -117,6 +118,20 @@ def _new_message(body: MessageBody, now_ms: int) -> NewMessage:
         deliver_at_ms=_deliver_at(body, now_ms),
         expires_at_ms=_expires_at(body, now_ms),
         idempotency_key=body.idempotency_key,
+    )
+
+
+def _is_plain(body: MessageBody) -> bool:
+    """True for what large batches are made of: a value, perhaps a key, and nothing else."""
+    return (
+        body.priority == PRIORITY_NORMAL
+        and body.headers is None
+        and body.delay is None
+        and body.deliver_at is None
+        and body.ttl is None
+        and body.timestamp is None
+        and body.partition is None
+        and body.idempotency_key is None
     )
 
 

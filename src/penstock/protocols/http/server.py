@@ -35,6 +35,7 @@ class HttpServer:
             log_config=None,
             log_level="warning",
             server_header=False,
+            proxy_headers=False,
             timeout_keep_alive=KEEP_ALIVE_S,
             timeout_graceful_shutdown=STOP_WAIT_S,
         )

@@ -1,0 +1,51 @@
+"""Endpoints are found by the shape of a path, and others by the list of patterns."""
+
+import asyncio
+
+import httpx
+import pytest
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+from starlette.routing import Route
+
+from penstock.protocols.http.endpoints import Endpoint
+from penstock.protocols.http.exchange import Call
+from penstock.protocols.http.routing import ShapeRouter
+
+
+def answer(name: str) -> Call:
+    async def call(request: Request) -> Response:
+        return PlainTextResponse(f"{name} {dict(request.path_params)}")
+
+    return call
+
+
+def endpoint(path: str, name: str) -> Endpoint:
+    return Endpoint(path=path, name=name, summary="", description="", answers={}, call=answer(name))
+
+
+ENDPOINTS = [
+    endpoint("/topics/{topic}/publish", "publish"),
+    endpoint("/groups/{group}/publish", "group"),
+    endpoint("/topics/{topic}", "topic"),
+]
+ROUTER = ShapeRouter([Route(each.path, each.call) for each in ENDPOINTS], ENDPOINTS)
+
+
+@pytest.mark.parametrize(
+    ("path", "answered"),
+    [
+        ("/topics/a%20b/publish", "publish {'topic': 'a b'}"),
+        ("/groups/g/publish", "group {'group': 'g'}"),
+        ("/topics/publish", "topic {'topic': 'publish'}"),
+        ("/topics//publish", "Not Found"),
+        ("/others/a/publish", "Not Found"),
+    ],
+)
+def test_a_path_is_answered_by_its_endpoint(path: str, answered: str) -> None:
+    async def ask() -> str:
+        transport = httpx.ASGITransport(ROUTER)
+        async with httpx.AsyncClient(transport=transport, base_url="http://node") as client:
+            return (await client.get(path)).text
+
+    assert asyncio.run(ask()) == answered
