@@ -58,7 +58,7 @@ _ELECTION_WAIT_S = 3.0
 _LOOK_AGAIN_S = 0.02
 
 
-class NewMessage(msgspec.Struct, frozen=True, kw_only=True):
+class NewMessage(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """A message to be published; `value` may be null, as a tombstone's is."""
 
     value: bytes | None
@@ -72,7 +72,7 @@ class NewMessage(msgspec.Struct, frozen=True, kw_only=True):
     idempotency_key: str | None = None
 
 
-class Published(msgspec.Struct, frozen=True, kw_only=True):
+class Published(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """Where a message went; a scheduled one has no offset before its time."""
 
     id: str

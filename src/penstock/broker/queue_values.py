@@ -8,7 +8,7 @@ Outcome = PenstockError | None
 """What became of one item of a request: None when it was done."""
 
 
-class Message(msgspec.Struct, frozen=True):
+class Message(msgspec.Struct, frozen=True, gc=False):
     """A record that is handed to a consumer."""
 
     topic: str

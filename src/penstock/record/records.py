@@ -34,7 +34,8 @@ VARINT_BITS_MAX = 70
 _CHECKED_HEADER = struct.Struct(">hiqqqhii")
 
 
-class Record(msgspec.Struct, frozen=True, array_like=True):
+# Records come by the thousand and point at bytes only, so the garbage collector leaves them alone.
+class Record(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """One record with its final offset and timestamp."""
 
     offset: int
