@@ -6,6 +6,7 @@ from collections.abc import Callable
 import pytest
 from confluent_kafka import TopicPartition
 
+from penstock.client import Client, LeasedMessage
 from tests.integration.clients import (
     ask,
     create_topic,
@@ -81,6 +82,8 @@ def test_metrics_follow_what_happens(start_node: StartNode) -> None:
     check(lambda: send_garbage(node), frames_malformed_total=1)
     check(lambda: too_many_connections(node), connections_refused_total=5)
     check(lambda: delete_topic(node, "orders"), topics=-1, partitions=-1)
+    with Client(node.http_url) as client:
+        check_deliveries(client, check)
     with socket.create_connection(("127.0.0.1", node.kafka_port)):
         wait_until(lambda: metrics(node)["penstock_connections"] == 1, "a connection is counted")
     wait_until(lambda: metrics(node)["penstock_connections"] == 0, "its end is counted")
@@ -96,6 +99,37 @@ def test_metrics_follow_what_happens(start_node: StartNode) -> None:
     assert documented - {name for name in documented if name.endswith("_created")} <= (
         seen | elsewhere
     )
+
+
+def check_deliveries(client: Client, check: Callable[..., dict[str, float]]) -> None:
+    """Let messages be acked, nacked, rejected, let one expire, and one be released in time."""
+
+    def receive(lease_s: float = 30.0) -> LeasedMessage:
+        (message,) = client.receive("jobs", "workers", count_max=1, wait_s=20, lease_s=lease_s)
+        return message
+
+    for value in ("done", "failed", "wrong"):
+        client.publish("jobs", value)
+    check(lambda: client.ack(receive()), messages_received_total=1, messages_acked_total=1)
+    check(lambda: client.nack(receive(), delay_s=60), messages_nacked_total=1)
+    changes = check(lambda: (client.reject(receive()), dead_letter(client)))
+    assert changes["penstock_messages_rejected_total"] == 1
+    assert changes["penstock_messages_dead_lettered_total"] == 1
+    client.publish("jobs", "slow")
+    changes = check(lambda: (receive(lease_s=0.2), receive()))
+    assert changes["penstock_messages_expired_total"] == 1
+    changes = check(
+        lambda: (client.publish("later", "soon", delay_s=0.2), receive_from(client, "later"))
+    )
+    assert changes["penstock_scheduled_released_total"] == 1
+
+
+def dead_letter(client: Client) -> None:
+    wait_until(lambda: client.dead_letters.search("jobs"), "the rejected message is dead")
+
+
+def receive_from(client: Client, topic: str) -> None:
+    wait_until(lambda: client.receive(topic, "workers", wait_s=5), "it is released")
 
 
 def too_many_connections(node: NodeProcess) -> None:
