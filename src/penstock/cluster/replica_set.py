@@ -81,7 +81,7 @@ class ReplicaSet:
         self._group_settings: dict[tuple[str, str], tuple[Topic, GroupSettings]] = {}
         self.delivery = DeliveryHost(self.group_settings)
         self.failures: dict[TopicPartition, PenstockError] = {}
-        self._failed_groups: dict[TopicPartition, int] = {}
+        self._failed: dict[TopicPartition, Replicas] = {}
         self.on_released: Callable[[int], None] = lambda _: None
         self.on_opened: Callable[[ReplicatedLog, int | None], None] = lambda *_: None
         self.on_replaced: Callable[[], None] = lambda: None
@@ -249,19 +249,19 @@ class ReplicaSet:
 
     async def _close_unwanted(self, topics: list[Topic]) -> None:
         wanted = {
-            TopicPartition(topic.name, number): replicas.group
+            TopicPartition(topic.name, number): replicas
             for topic in topics
             for number, replicas in enumerate(topic.replicas)
             if self._is_mine(replicas)
         }
         wanted |= {
-            TopicPartition(_SHARDS, number): shard.group
+            TopicPartition(_SHARDS, number): shard
             for number, shard in enumerate(self._metadata.shards)
             if self._is_mine(shard)
         }
         for place, partition in list(self._partitions.items()):
             group = partition.log.identity.group
-            if wanted.get(place) != group:
+            if place not in wanted or wanted[place].group != group:
                 del self._partitions[place]
                 self.by_group.pop(group, None)
                 await self._close_log(partition.log)
@@ -269,10 +269,10 @@ class ReplicaSet:
                     await self._workplace.in_thread(
                         partial(self._directories.discard_partition, place)
                     )
-        for place, group in list(self._failed_groups.items()):
-            if wanted.get(place) != group:
+        for place, failed in list(self._failed.items()):
+            if place not in wanted or self._is_replaced(failed, wanted[place]):
                 del self.failures[place]
-                del self._failed_groups[place]
+                del self._failed[place]
         for name in [name for name in self._settings if name not in self._metadata.topics]:
             del self._settings[name]
         for key in [key for key in self._group_settings if key[0] not in self._metadata.topics]:
@@ -289,6 +289,19 @@ class ReplicaSet:
             lambda: self._directories.discard_deleted(self._metadata.was_deleted)
         )
         await self._workplace.in_thread(self._directories.empty_deleted)
+
+    def _is_replaced(self, failed: Replicas, wanted: Replicas) -> bool:
+        """Whether this node is to keep another replica than the one that could not be opened.
+
+        A damaged replica begins anew under another incarnation, and the metadata may know of it
+        before the round has ended in which the damage was found.
+        """
+        node = self.identity.member.node
+
+        def own(replicas: Replicas) -> list[tuple[int, int]]:
+            return [each for each in (*replicas.members, *replicas.leaving) if each[0] == node]
+
+        return failed.group != wanted.group or own(failed) != own(wanted)
 
     def _is_current(self, topic_id: uuid.UUID) -> bool:
         return any(topic.topic_id == topic_id for topic in self._metadata.topics.values())
@@ -426,7 +439,7 @@ class ReplicaSet:
     ) -> None:
         if not isinstance(found, Partition):
             self.failures[place] = found
-            self._failed_groups[place] = replicas.group
+            self._failed[place] = replicas
             return
         self._partitions[place] = found
         found.stage.on_released = self.on_released
