@@ -66,6 +66,7 @@ def test_a_stream_goes_on_without_its_leader_and_its_count_is_exact() -> None:
 
 
 def test_every_example_is_run() -> None:
-    source = Path(__file__).read_text()
+    spark_tests = Path(__file__).parents[1] / "spark" / "test_spark_examples.py"
+    source = Path(__file__).read_text() + spark_tests.read_text()
 
     assert [path.name for path in EXAMPLES.glob("*.py") if path.name not in source] == []

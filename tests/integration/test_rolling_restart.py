@@ -118,8 +118,9 @@ def test_leadership_returns_to_the_first_replicas_and_stays_there(tmp_path: Path
         begin = len(asked.log_path.read_bytes())
         time.sleep(2)
         assert view_from(asked).leaders == intended
-        assert logged(asked, "leadership returns", begin) == []
-        assert topic
+        # Consumer groups have leaders too; theirs may return a little later.
+        returns = logged(asked, "leadership returns", begin)
+        assert [each for each in returns if str(each["log"]).startswith(topic)] == []
 
 
 def test_leadership_stays_where_it_is_when_balancing_is_off(tmp_path: Path) -> None:
