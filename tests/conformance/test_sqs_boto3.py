@@ -174,6 +174,23 @@ def test_messages_that_fail_too_often_go_to_the_dead_letter_queue_and_back(sqs: 
     assert [each["Body"] for each in receive(sqs, url)] == ["poison"]
 
 
+def test_a_move_of_messages_that_came_from_nowhere_fails_and_says_why(sqs: Sqs) -> None:
+    dead_url = new_queue(sqs)
+    source = arn_of(sqs, dead_url)
+    policy = {"deadLetterTargetArn": source, "maxReceiveCount": 2}
+    new_queue(sqs, RedrivePolicy=json.dumps(policy))
+    sqs.send_message(QueueUrl=dead_url, MessageBody="sent here by hand")
+
+    sqs.start_message_move_task(SourceArn=source)
+
+    def task() -> dict[str, Any]:
+        return dict(sqs.list_message_move_tasks(SourceArn=source)["Results"][0])
+
+    wait_until(lambda: task()["Status"] != "RUNNING", "the task to end")
+    assert task()["Status"] == "FAILED"
+    assert "does not say which queue" in task()["FailureReason"]
+
+
 def _moved_back(sqs: Sqs, dead_url: str) -> bool:
     source = arn_of(sqs, dead_url)
     tasks = sqs.list_message_move_tasks(SourceArn=source)["Results"]

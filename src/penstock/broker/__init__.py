@@ -6,6 +6,7 @@ errors of `penstock.errors`; it knows no wire format.
 """
 
 from penstock.broker.broker import Broker, Check
+from penstock.broker.burial import SOURCE_TOPIC
 from penstock.broker.dead_letters import DeadLetter, DeadLetterFilter, DeadLetters, Redrive
 from penstock.broker.fetch import Fetched, FetchRequest, check_epoch
 from penstock.broker.messages import Acks, Messages, NewMessage, Published
@@ -39,10 +40,12 @@ from penstock.broker.topics import NewTopic, SettingValue
 from penstock.cluster import Partition, PartitionStatus, SettingType, Topic
 from penstock.delivery import GroupSettings, TraceKind, TraceStep
 from penstock.log import FileRange
-from penstock.record import Record, encode_batch
+from penstock.record import IDEMPOTENCY_KEY, Record, encode_batch
 
 __all__ = [
+    "IDEMPOTENCY_KEY",
     "SHARE_SETTINGS",
+    "SOURCE_TOPIC",
     "Acknowledged",
     "Acks",
     "Acquired",

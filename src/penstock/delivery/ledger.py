@@ -203,7 +203,7 @@ class Ledger:
                 self._end(lease, delivery, to_runs(gone), Change())
         self._settle([(self.floor, start_offset)])
 
-    # Helpers of events, in the order in which they are used.
+    # The steps that events are made of.
 
     @staticmethod
     def _known_in(known: dict[int, int] | dict[int, Dying], start: int, end: int) -> list[int]:

@@ -1,6 +1,5 @@
 """The SQS door: one request in, one answer out, whatever happened in between."""
 
-import logging
 import uuid
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
@@ -17,8 +16,6 @@ from penstock.protocols.sqs.queues import QueueActions
 from penstock.protocols.sqs.receiving import ReceiveActions
 from penstock.protocols.sqs.sending import SendActions
 from penstock.protocols.sqs.view import SqsView
-
-logger = logging.getLogger(__name__)
 
 BODY_BYTES_MAX = 4 * 1024 * 1024
 

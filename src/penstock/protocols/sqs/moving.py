@@ -11,9 +11,9 @@ from base64 import b64encode
 from collections.abc import Mapping
 from typing import Any
 
-from penstock.broker import Message, NewMessage
+from penstock.broker import SOURCE_TOPIC, Message, NewMessage
 from penstock.errors import PenstockError
-from penstock.protocols.sqs.attributes import OWN_PREFIX
+from penstock.protocols.sqs.attributes import OWN_PREFIX, TYPES_HEADER
 from penstock.protocols.sqs.errors import SqsError
 from penstock.protocols.sqs.names import name_in_arn, queue_arn
 from penstock.protocols.sqs.options import SqsOptions
@@ -26,7 +26,6 @@ _RATE_MAX = 500
 _CHUNK = 10
 _KEPT = 10
 _LEASE_MS = 60_000
-_SOURCE_HEADER = "penstock-dlq-topic"
 
 
 class _MoveTask:
@@ -83,22 +82,20 @@ class MoveActions:
                 SqsError.RESOURCE_MISSING, f"The resource that you specified does not exist: {arn}"
             )
         source = self._queues.find(name)
-        if not any(_is_dead_letter_queue(Queue(topic), name) for topic in self._all_topics()):
+        topics = self._view.metadata.topics.values()
+        if not any(_is_dead_letter_queue(Queue(topic), name) for topic in topics):
             raise SqsError(
                 SqsError.INVALID_PARAMETER,
                 f"Source queue {name} must be configured as a Dead Letter Queue.",
             )
         return source
 
-    def _all_topics(self) -> list[Any]:
-        return list(self._view.metadata.topics.values())
-
     async def _run(self, task: _MoveTask) -> None:
         try:
             while task.status == "RUNNING" and await self._move_some(task):
                 if task.rate is not None:
                     await asyncio.sleep(_CHUNK / task.rate)
-        except PenstockError as error:
+        except (PenstockError, SqsError) as error:
             task.status, task.failure = "FAILED", str(error)
             return
         if task.status == "RUNNING":
@@ -165,7 +162,7 @@ def _is_dead_letter_queue(source: Queue, name: str) -> bool:
 
 def _origin(message: Message) -> str | None:
     for name, content in message.headers:
-        if name == _SOURCE_HEADER and content:
+        if name == SOURCE_TOPIC and content:
             return content.decode()
     return None
 
@@ -175,6 +172,6 @@ def _copy(message: Message) -> NewMessage:
     headers = tuple(
         (name, content)
         for name, content in message.headers
-        if not name.startswith(OWN_PREFIX) or name == "penstock-sqs-types"
+        if not name.startswith(OWN_PREFIX) or name == TYPES_HEADER
     )
     return NewMessage(value=message.value, key=message.key, headers=headers)

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from penstock.broker import Message, Nack
+from penstock.broker import IDEMPOTENCY_KEY, SOURCE_TOPIC, Message, Nack
 from penstock.errors import LeaseExpired, PenstockError
 from penstock.protocols.sqs.attributes import TRACE_HEADER, from_headers, wanted
 from penstock.protocols.sqs.batches import Entry, EntryResult, answer_batch, read_entries
@@ -19,8 +19,6 @@ from penstock.protocols.sqs.view import SqsView
 _MESSAGES_MAX = 10
 _WAIT_S_MAX = 20
 _LEASE_S_MAX = 43_200
-_DEDUPLICATION_HEADER = "penstock-idempotency-key"
-_SOURCE_HEADER = "penstock-dlq-topic"
 
 
 class ReceiveActions:
@@ -104,12 +102,12 @@ class ReceiveActions:
             system["MessageGroupId"] = message.key.decode(errors="replace")
         if queue.is_fifo:
             system["SequenceNumber"] = sequence_number(message.partition, message.offset)
-            if _DEDUPLICATION_HEADER in headers:
-                system["MessageDeduplicationId"] = headers[_DEDUPLICATION_HEADER]
+            if IDEMPOTENCY_KEY in headers:
+                system["MessageDeduplicationId"] = headers[IDEMPOTENCY_KEY]
         if TRACE_HEADER in headers:
             system[TRACE_HEADER] = headers[TRACE_HEADER]
-        if _SOURCE_HEADER in headers:
-            system["DeadLetterQueueSourceArn"] = queue_arn(self._options, headers[_SOURCE_HEADER])
+        if SOURCE_TOPIC in headers:
+            system["DeadLetterQueueSourceArn"] = queue_arn(self._options, headers[SOURCE_TOPIC])
         return system
 
     # Deleting.
