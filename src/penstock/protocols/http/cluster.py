@@ -10,7 +10,6 @@ from starlette.responses import Response
 from penstock.broker import ClusterStatus, NodeStatus, PartitionStatus, hot_partitions
 from penstock.errors import TopicNotFound
 from penstock.ids import TopicPartition
-from penstock.protocols.http.answers import FailureAnswer
 from penstock.protocols.http.cluster_answers import (
     BalanceAccepted,
     ClusterNode,
@@ -26,20 +25,13 @@ from penstock.protocols.http.cluster_answers import (
     PartitionAccepted,
     TransferRequest,
 )
-from penstock.protocols.http.endpoints import Answer, Endpoint, Parameter
+from penstock.protocols.http.endpoints import FAILURES, TOPIC, Answer, Endpoint, Parameter
 from penstock.protocols.http.exchange import from_here, json_response, read_body, read_number
 from penstock.protocols.http.view import NodeView, OperationsView
 
-_TOPIC = Parameter(name="topic", type="string", meaning="Name of a topic.")
 _PARTITION = Parameter(name="partition", type="integer", meaning="Number of the partition, from 0.")
 _NODE = Parameter(name="node_id", type="integer", meaning="Number of a node.")
 _NODE_DONE = Answer(meaning="It is done.", body=NodeAccepted)
-_FAILURES = {
-    400: Answer(meaning="The request must be changed; the message says how.", body=FailureAnswer),
-    404: Answer(meaning="There is no such topic, partition or node.", body=FailureAnswer),
-    409: Answer(meaning="The state of the cluster does not allow it.", body=FailureAnswer),
-    503: Answer(meaning="No leader or no majority; try again.", body=FailureAnswer),
-}
 
 
 def cluster_endpoints(view: NodeView) -> list[Endpoint]:
@@ -93,7 +85,7 @@ def _looking(view: NodeView) -> list[Endpoint]:
             ),
             answers={
                 200: Answer(meaning="In the order of topic and number.", body=ClusterPartitions),
-                404: _FAILURES[404],
+                404: FAILURES[404],
             },
             call=partitions,
         ),
@@ -128,10 +120,10 @@ def _changing_partitions(view: NodeView) -> list[Endpoint]:
             summary="Let other nodes replicate a partition",
             description="Newcomers are filled before anyone leaves, so the partition stays"
             " available and keeps its number of replicas. The first node is meant to lead.",
-            parameters=(_TOPIC, _PARTITION),
+            parameters=(TOPIC, _PARTITION),
             body=MoveRequest,
             example='{"nodes": [1, 2, 4]}',
-            answers={202: begun, **_FAILURES},
+            answers={202: begun, **FAILURES},
             call=from_here(move),
         ),
         Endpoint(
@@ -140,8 +132,8 @@ def _changing_partitions(view: NodeView) -> list[Endpoint]:
             name="cancel-move",
             summary="Return to the replicas from before a move",
             description="Only while the move is not finished.",
-            parameters=(_TOPIC, _PARTITION),
-            answers={202: begun, **_FAILURES},
+            parameters=(TOPIC, _PARTITION),
+            answers={202: begun, **FAILURES},
             call=from_here(cancel_move),
         ),
         Endpoint(
@@ -151,10 +143,10 @@ def _changing_partitions(view: NodeView) -> list[Endpoint]:
             summary="Let another replica lead a partition",
             description="The replica is brought up to date first. A transfer that does not succeed"
             " within an election timeout is given up, and the old leader goes on.",
-            parameters=(_TOPIC, _PARTITION),
+            parameters=(TOPIC, _PARTITION),
             body=TransferRequest,
             example='{"to": 2}',
-            answers={202: begun, **_FAILURES},
+            answers={202: begun, **FAILURES},
             call=from_here(transfer_leader),
         ),
     ]
@@ -185,7 +177,7 @@ def _draining(view: NodeView) -> list[Endpoint]:
             example="{}",
             answers={
                 202: Answer(meaning="The moves have begun.", body=DrainAccepted),
-                **_FAILURES,
+                **FAILURES,
             },
             call=from_here(drain),
         ),
@@ -196,7 +188,7 @@ def _draining(view: NodeView) -> list[Endpoint]:
             summary="Let a node take replicas again",
             description="What has moved away stays there.",
             parameters=(_NODE,),
-            answers={200: _NODE_DONE, **_FAILURES},
+            answers={200: _NODE_DONE, **FAILURES},
             call=from_here(end_drain),
         ),
     ]
@@ -221,7 +213,7 @@ def _changing_all(view: NodeView) -> list[Endpoint]:
             description="Refused while it replicates anything: drain it first. Stop its process, or"
             " it joins again at its next start.",
             parameters=(_NODE,),
-            answers={200: _NODE_DONE, **_FAILURES},
+            answers={200: _NODE_DONE, **FAILURES},
             call=from_here(remove),
         ),
         Endpoint(
@@ -234,7 +226,7 @@ def _changing_all(view: NodeView) -> list[Endpoint]:
             " again when the moves are done, so that newcomers lead their share.",
             answers={
                 202: Answer(meaning="What is done.", body=BalanceAccepted),
-                503: _FAILURES[503],
+                503: FAILURES[503],
             },
             call=from_here(balance),
         ),
