@@ -11,8 +11,18 @@ from confluent_kafka.admin import (
     ConfigResource,
     ResourceType,
 )
+from kio.schema.alter_share_group_offsets.v0 import request as alter_in
+from kio.schema.delete_groups.v2 import request as group_delete_in
+from kio.schema.delete_share_group_offsets.v0 import request as delete_in
+from kio.schema.describe_share_group_offsets.v1 import request as describe_in
+from kio.schema.errors import ErrorCode
+from kio.schema.list_groups.v5 import request as list_in
+from kio.schema.share_group_describe.v1 import request as group_describe_in
+from kio.schema.types import GroupId, TopicName
+from kio.static.primitive import i32, i64
 
 from tests.kafka_clients import DEADLINE_S, new_admin, new_topic, publish, read_from, unique
+from tests.kafka_wire import WireClient
 from tests.processes import NodeProcess
 
 
@@ -142,3 +152,151 @@ def test_settings_of_a_group_can_be_described_and_are_checked(node: NodeProcess)
 
     assert settings["share.record.lock.duration.ms"] == "5000"
     assert settings["share.auto.offset.reset"] == "earliest"
+
+
+def ask_listed(node: NodeProcess, **filters: tuple[str, ...]) -> dict[str, tuple[str, str]]:
+    """Groups by name, each with its type and state."""
+    with WireClient(node.kafka_port) as client:
+        answer = client.ask(
+            list_in.ListGroupsRequest(**{"states_filter": (), "types_filter": ()} | filters)
+        )
+    return {each.group_id: (each.group_type, each.group_state) for each in answer.groups}
+
+
+def ask_positions(
+    node: NodeProcess, group: str, topics: tuple[str, ...] | None = None
+) -> tuple[ErrorCode, dict[str, list[tuple[int, int, ErrorCode]]]]:
+    """Where a share group stands: start offset, lag and error of partition 0 of each topic."""
+    wanted = topics and tuple(
+        describe_in.DescribeShareGroupOffsetsRequestTopic(
+            topic_name=TopicName(topic), partitions=(i32(0),)
+        )
+        for topic in topics
+    )
+    asked = describe_in.DescribeShareGroupOffsetsRequestGroup(
+        group_id=GroupId(group), topics=wanted
+    )
+    with WireClient(node.kafka_port) as client:
+        (answer,) = client.ask(describe_in.DescribeShareGroupOffsetsRequest(groups=(asked,))).groups
+    return answer.error_code, {
+        topic.topic_name: [
+            (each.start_offset, each.lag, each.error_code) for each in topic.partitions
+        ]
+        for topic in answer.topics
+    }
+
+
+def move(node: NodeProcess, group: str, topic: str, offset: int) -> tuple[ErrorCode, ErrorCode]:
+    """Set the position in partition 0; the errors of the request and of the partition."""
+    partition = alter_in.AlterShareGroupOffsetsRequestPartition(
+        partition_index=i32(0), start_offset=i64(offset)
+    )
+    wanted = alter_in.AlterShareGroupOffsetsRequestTopic(
+        topic_name=TopicName(topic), partitions=(partition,)
+    )
+    with WireClient(node.kafka_port) as client:
+        answer = client.ask(
+            alter_in.AlterShareGroupOffsetsRequest(group_id=GroupId(group), topics=(wanted,))
+        )
+    codes = [each.error_code for topic in answer.responses for each in topic.partitions]
+    return answer.error_code, codes[0] if codes else ErrorCode.none
+
+
+def forget_offsets(node: NodeProcess, group: str, topic: str) -> tuple[ErrorCode, list[ErrorCode]]:
+    wanted = delete_in.DeleteShareGroupOffsetsRequestTopic(topic_name=TopicName(topic))
+    with WireClient(node.kafka_port) as client:
+        answer = client.ask(
+            delete_in.DeleteShareGroupOffsetsRequest(group_id=GroupId(group), topics=(wanted,))
+        )
+    return answer.error_code, [each.error_code for each in answer.responses]
+
+
+def delete_group(node: NodeProcess, group: str) -> ErrorCode:
+    with WireClient(node.kafka_port) as client:
+        (result,) = client.ask(
+            group_delete_in.DeleteGroupsRequest(groups_names=(GroupId(group),))
+        ).results
+    return ErrorCode(result.error_code)
+
+
+def describe_group(node: NodeProcess, group: str) -> tuple[ErrorCode, str, int]:
+    """Error, state and number of members of a share group."""
+    with WireClient(node.kafka_port) as client:
+        (found,) = client.ask(
+            group_describe_in.ShareGroupDescribeRequest(
+                group_ids=(GroupId(group),), include_authorized_operations=False
+            )
+        ).groups
+    return found.error_code, found.group_state, len(found.members)
+
+
+def test_share_groups_are_listed_and_described_with_members_and_without(node: NodeProcess) -> None:
+    topic = new_topic(node)
+    group = new_group(node)
+    publish(node, topic, [b"one"])
+    assert group not in ask_listed(node)
+
+    with open_share_consumer(node, group, topic) as consumer:
+        poll(consumer)
+        assert ask_listed(node)[group] == ("share", "Stable")
+        assert describe_group(node, group) == (ErrorCode.none, "Stable", 1)
+        assert delete_group(node, group) is ErrorCode.non_empty_group
+        assert move(node, group, topic, 0)[0] is ErrorCode.non_empty_group
+        assert forget_offsets(node, group, topic)[0] is ErrorCode.non_empty_group
+
+    assert ask_listed(node)[group] == ("share", "Empty")
+    assert describe_group(node, group) == (ErrorCode.none, "Empty", 0)
+    assert group in ask_listed(node, types_filter=("Share",), states_filter=("empty",))
+    assert group not in ask_listed(node, types_filter=("consumer",))
+    assert group not in ask_listed(node, states_filter=("Stable",))
+    # As with Kafka, librdkafka's list of consumer groups leaves others out.
+    admin = new_admin(node)
+    listed = admin.list_consumer_groups().result(DEADLINE_S)
+    assert listed.errors == []
+    assert group not in {each.group_id for each in listed.valid}
+
+    assert delete_group(node, group) is ErrorCode.none
+    assert group not in ask_listed(node)
+    assert describe_group(node, group)[:2] == (ErrorCode.group_id_not_found, "Dead")
+
+
+def test_positions_of_a_share_group_are_shown_set_and_forgotten(node: NodeProcess) -> None:
+    topic, other = new_topic(node), new_topic(node)
+    group = new_group(node)
+    publish(node, topic, [b"zero", b"one", b"two"])
+    with open_share_consumer(node, group, topic) as consumer:
+        seen = [each.value() for each in poll(consumer)]
+        while len(seen) < 3:
+            seen += [each.value() for each in poll(consumer)]
+        consumer.commit_sync()
+
+    assert ask_positions(node, group) == (ErrorCode.none, {topic: [(3, 0, ErrorCode.none)]})
+    assert move(node, group, topic, 1) == (ErrorCode.none, ErrorCode.none)
+    assert ask_positions(node, group, (topic, other, "nowhere")) == (
+        ErrorCode.none,
+        {
+            topic: [(1, 2, ErrorCode.none)],
+            other: [(-1, -1, ErrorCode.none)],
+            "nowhere": [(-1, -1, ErrorCode.unknown_topic_or_partition)],
+        },
+    )
+    assert move(node, group, topic, 4) == (ErrorCode.none, ErrorCode.offset_out_of_range)
+    assert move(node, group, "nowhere", 0)[1] is ErrorCode.unknown_topic_or_partition
+
+    with open_share_consumer(node, group, topic) as consumer:
+        assert poll(consumer)[0].value() == b"one"
+    assert forget_offsets(node, group, topic) == (ErrorCode.none, [ErrorCode.none])
+    assert forget_offsets(node, group, topic) == (ErrorCode.none, [ErrorCode.none])
+    assert ask_positions(node, group) == (ErrorCode.none, {})
+    with open_share_consumer(node, group, topic) as consumer:
+        assert poll(consumer)[0].value() == b"zero"
+
+
+def test_offsets_of_a_share_group_that_does_not_exist_are_not_found(node: NodeProcess) -> None:
+    topic = new_topic(node)
+    group = unique("share")
+
+    assert ask_positions(node, group)[0] is ErrorCode.group_id_not_found
+    assert move(node, group, topic, 0)[0] is ErrorCode.group_id_not_found
+    assert forget_offsets(node, group, topic)[0] is ErrorCode.group_id_not_found
+    assert delete_group(node, group) is ErrorCode.group_id_not_found

@@ -62,7 +62,7 @@ def kafka_apis() -> str:
 connection with a line in the log. Produce is listed from version 0 because old clients look
 for it there; only versions 3 and up, with record batches of version 2, are accepted.
 
-Transactions (AddPartitionsToTxn, EndTxn, ...), share groups (KIP-932), SASL and ACLs are not
+Transactions (AddPartitionsToTxn, EndTxn, ...), SASL and ACLs are not
 there.""",
         _table(("Key", "API", "Versions"), rows),
     )

@@ -33,7 +33,7 @@ from penstock.cluster import (
     resolve_group_settings,
 )
 from penstock.delivery import GroupSettings, Ledger
-from penstock.errors import GroupNotFound, InvalidRequest, Unavailable
+from penstock.errors import GroupNotFound, InvalidRequest, OffsetOutOfRange, Unavailable
 from penstock.ids import TopicPartition
 
 T = TypeVar("T")
@@ -313,7 +313,7 @@ def _target(partition: Partition, request: _Reset) -> int:
             return end
         case "offset":
             if not start <= request.value <= end:
-                raise InvalidRequest(
+                raise OffsetOutOfRange(
                     f"offset {request.value} lies outside {start} to {end} of partition"
                     f" {request.partition}"
                 )

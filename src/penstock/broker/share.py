@@ -15,14 +15,23 @@ from enum import IntEnum
 from penstock.broker.queues import Queues
 from penstock.broker.share_settings import check_share_settings, queue_group_settings
 from penstock.clock import Clock
-from penstock.cluster import Cluster, ConfigureShareGroup, PartitionQueue, Return
+from penstock.cluster import (
+    Cluster,
+    ConfigureShareGroup,
+    ForgetShareGroup,
+    PartitionQueue,
+    Return,
+)
 from penstock.config import NodeOptions
 from penstock.delivery import Part
 from penstock.errors import (
+    GroupNotEmpty,
+    GroupNotFound,
     InvalidShareSessionEpoch,
     LeaseExpired,
     PenstockError,
     ShareSessionNotFound,
+    TopicNotFound,
 )
 from penstock.groups import ShareAssignment, ShareBeat, ShareGroup, TopicInfo
 from penstock.ids import TopicPartition
@@ -94,10 +103,53 @@ class ShareGroups:
 
     # Members.
 
-    @property
-    def groups(self) -> Mapping[str, ShareGroup]:
-        """The groups that this node coordinates, by name."""
-        return self._groups
+    def names(self) -> list[str]:
+        """Return the groups that have joined once, whoever coordinates them."""
+        read = {group for topic in self._cluster.metadata.topics.values() for group in topic.groups}
+        known = self._cluster.metadata.share_groups
+        return [each for each in known if each in read or each in self._groups]
+
+    def members_of(self, group_id: str) -> ShareGroup:
+        """Return the members of a group that this node coordinates; an empty group has none."""
+        group = self._groups.get(group_id)
+        if group is None:
+            if group_id not in self._cluster.metadata.share_groups:
+                raise GroupNotFound(f"there is no share group {group_id!r}")
+            return ShareGroup(self._session_ms)
+        group.forget_silent(self._clock.now_ms())
+        return group
+
+    def topics_of(self, group_id: str) -> list[str]:
+        """Return the topics in which a group has a position."""
+        self.members_of(group_id)
+        topics = self._cluster.metadata.topics.values()
+        return sorted(topic.name for topic in topics if group_id in topic.groups)
+
+    def check_empty(self, group_id: str) -> None:
+        """Raise when a group is in use, or does not exist."""
+        count = len(self.members_of(group_id).members)
+        if count:
+            raise GroupNotEmpty(f"share group {group_id!r} has {count} members")
+
+    async def move_to(self, group_id: str, place: TopicPartition, offset: int) -> None:
+        """Let a group go on at an offset of a partition."""
+        partitions = self._cluster.metadata.topic(place.topic).partitions
+        if not 0 <= place.partition < partitions:
+            raise TopicNotFound(f"topic {place.topic!r} has {partitions} partitions, not {place}")
+        await self._make_sure_of(place.topic, group_id)
+        await self._queues.reset_group(
+            place.topic, group_id, to="offset", value=offset, partition=place.partition
+        )
+
+    async def delete(self, group_id: str) -> None:
+        """Forget an empty group with its positions and settings.
+
+        The name goes last: after a crash in between, the deletion can be asked for again.
+        """
+        self.check_empty(group_id)
+        for topic in self.topics_of(group_id):
+            await self._queues.delete_group(topic, group_id)
+        await self._cluster.change(ForgetShareGroup(group_id))
 
     async def heartbeat(self, group_id: str, beat: ShareBeat) -> tuple[int, ShareAssignment | None]:
         """Note that a member lives; return its epoch, and its assignment when that is news."""
@@ -107,6 +159,8 @@ class ShareGroups:
             for name, topic in self._cluster.metadata.topics.items()
         }
         epoch, assignment = group.heartbeat(beat, topics, self._clock.now_ms())
+        if group_id not in self._cluster.metadata.share_groups:
+            await self._cluster.change(ConfigureShareGroup(group_id))
         for name in beat.topics or ():
             await self._make_sure_of(name, group_id)
         if not group.members:

@@ -179,6 +179,12 @@ class ConfigureShareGroup(msgspec.Struct, frozen=True, tag="configure_share_grou
     removed: list[str] = []
 
 
+class ForgetShareGroup(msgspec.Struct, frozen=True, tag="forget_share_group"):
+    """There is a share group no longer; the queue groups behind it are forgotten one by one."""
+
+    group: str
+
+
 class ForgetGroup(msgspec.Struct, frozen=True, tag="forget_group"):
     """A topic has a queue group no longer."""
 
@@ -206,6 +212,7 @@ Command = (
     | ChangeSettings
     | ConfigureGroup
     | ConfigureShareGroup
+    | ForgetShareGroup
     | ForgetGroup
     | AllocateProducerIds
 )
@@ -352,6 +359,9 @@ class ClusterMetadata:
                 return self._configure_group(command)
             case ConfigureShareGroup():
                 self._configure_share_group(command)
+                return None
+            case ForgetShareGroup(group):
+                self.share_groups.pop(group, None)
                 return None
             case ForgetGroup():
                 return self._forget_group(command)

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from uuid import UUID
 
 from penstock.errors import FencedMemberEpoch, GroupMaxSizeReached, UnknownMember
+from penstock.groups.answers import GroupState
 from penstock.groups.subscription import TopicInfo
 
 JOIN_EPOCH = 0
@@ -55,11 +56,16 @@ class ShareGroup:
         self.members: dict[str, ShareMember] = {}
         self._topics: Mapping[str, TopicInfo] = {}
 
+    @property
+    def state(self) -> GroupState:
+        """The state that Kafka's tools show."""
+        return GroupState.STABLE if self.members else GroupState.EMPTY
+
     def heartbeat(
         self, beat: ShareBeat, topics: Mapping[str, TopicInfo], now_ms: int
     ) -> tuple[int, ShareAssignment | None]:
         """Note that a member lives; return its epoch, and its assignment when that is news."""
-        self._forget_silent(now_ms)
+        self.forget_silent(now_ms)
         if beat.epoch == LEAVE_EPOCH:
             self._leave(beat.member_id)
             return LEAVE_EPOCH, None
@@ -98,7 +104,8 @@ class ShareGroup:
             raise UnknownMember(f"the share group does not know member {member_id!r}")
         self._assign()
 
-    def _forget_silent(self, now_ms: int) -> None:
+    def forget_silent(self, now_ms: int) -> None:
+        """Do without members that have said nothing for too long."""
         silent = [
             each.member_id
             for each in self.members.values()

@@ -58,6 +58,9 @@ LISTED = (
     Listed(77, "ShareGroupDescribe", 1, 1, "share_groups"),
     Listed(78, "ShareFetch", 1, 1, "share_fetch", may_wait=True),
     Listed(79, "ShareAcknowledge", 1, 1, "share_fetch"),
+    Listed(90, "DescribeShareGroupOffsets", 0, 1, "share_offsets"),
+    Listed(91, "AlterShareGroupOffsets", 0, 0, "share_offsets"),
+    Listed(92, "DeleteShareGroupOffsets", 0, 0, "share_offsets"),
 )
 
 

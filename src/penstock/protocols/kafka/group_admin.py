@@ -13,13 +13,15 @@ from kio.schema.list_groups.v5 import response as list_out
 from kio.schema.types import GroupId
 from kio.static.primitive import i32
 
-from penstock.errors import PenstockError
+from penstock.broker import Broker
+from penstock.errors import InvalidGroupId, NotCoordinator, PenstockError
 from penstock.groups import DeleteGroup, DescribeGroup, GroupDescribed, GroupsListed
 from penstock.protocols.kafka.api import Api, Context, plain_api
 from penstock.protocols.kafka.codec import NO_THROTTLE
 from penstock.protocols.kafka.errors import error_code
 
 _DEAD = "Dead"
+_SHARE = "share"
 _MISSING_IS_ERROR_FROM = 6
 _NOT_ASKED_FOR = -(2**31)
 # Everybody may read, delete and describe a group; the bits are those of Kafka's AclOperation.
@@ -35,6 +37,15 @@ def apis() -> list[Api]:
         plain_api(16, "ListGroups", range(6), _list_groups),
         plain_api(42, "DeleteGroups", range(3), _delete_groups),
     ]
+
+
+def check_coordinator(group_id: str, broker: Broker) -> None:
+    """Raise when another node answers for a share group."""
+    if not group_id:
+        raise InvalidGroupId("a share group needs a name, an empty one was given")
+    node = broker.coordinator_of(group_id)
+    if node.node_id != broker.node_id:
+        raise NotCoordinator(f"share group {group_id!r} is coordinated by node {node.node_id}")
 
 
 def authorized_operations(*, is_asked_for: bool) -> i32:
@@ -61,11 +72,32 @@ async def _list_groups(
                 )
                 for group in answer.groups
             ]
+        listed += _share_groups(request, context.broker)
     except PenstockError as error:
         code = error_code(error)
     return list_out.ListGroupsResponse(
         throttle_time=NO_THROTTLE, error_code=code, groups=tuple(listed)
     )
+
+
+def _share_groups(request: list_in.ListGroupsRequest, broker: Broker) -> list[list_out.ListedGroup]:
+    """Return the share groups that this node coordinates and that pass the filters."""
+    states = {state.casefold() for state in request.states_filter}
+    types = {group_type.casefold() for group_type in request.types_filter}
+    if types and _SHARE not in types:
+        return []
+    here = [
+        (name, broker.share.members_of(name).state)
+        for name in broker.share.names()
+        if broker.coordinator_of(name).node_id == broker.node_id
+    ]
+    return [
+        list_out.ListedGroup(
+            group_id=GroupId(name), protocol_type=_SHARE, group_state=state, group_type=_SHARE
+        )
+        for name, state in here
+        if not states or state.casefold() in states
+    ]
 
 
 async def _describe_groups(
@@ -150,6 +182,10 @@ async def _delete_groups(
 
 async def _deleted(group_id: GroupId, context: Context) -> ErrorCode:
     try:
+        if group_id in context.broker.metadata.share_groups:
+            check_coordinator(group_id, context.broker)
+            await context.broker.share.delete(group_id)
+            return ErrorCode.none
         await context.broker.groups.ask(
             group_id, lambda ticket: DeleteGroup(ticket=ticket, group_id=group_id)
         )

@@ -10,12 +10,12 @@ from kio.schema.share_group_heartbeat.v1 import response as beat_out
 from kio.schema.types import GroupId, TopicName
 from kio.static.primitive import i32, i32Timedelta
 
-from penstock.errors import GroupNotFound, InvalidGroupId, NotCoordinator, PenstockError
+from penstock.errors import PenstockError
 from penstock.groups import ShareAssignment, ShareBeat, ShareMember
 from penstock.protocols.kafka.api import Api, Context, plain_api
 from penstock.protocols.kafka.codec import NO_THROTTLE
 from penstock.protocols.kafka.errors import error_code
-from penstock.protocols.kafka.group_admin import authorized_operations
+from penstock.protocols.kafka.group_admin import authorized_operations, check_coordinator
 
 _NO_INTERVAL = i32Timedelta.parse(dt.timedelta(0))
 
@@ -33,7 +33,7 @@ async def _heartbeat(
 ) -> beat_out.ShareGroupHeartbeatResponse:
     share = context.broker.share
     try:
-        _check_coordinator(request.group_id, context)
+        check_coordinator(request.group_id, context.broker)
         epoch, assignment = await share.heartbeat(
             request.group_id,
             ShareBeat(
@@ -62,14 +62,6 @@ async def _heartbeat(
     )
 
 
-def _check_coordinator(group_id: str, context: Context) -> None:
-    if not group_id:
-        raise InvalidGroupId("a share group needs a name, an empty one was given")
-    node = context.broker.coordinator_of(group_id)
-    if node.node_id != context.broker.node_id:
-        raise NotCoordinator(f"share group {group_id!r} is coordinated by node {node.node_id}")
-
-
 def _to_fetch(assignment: ShareAssignment) -> beat_out.Assignment:
     return beat_out.Assignment(
         topic_partitions=tuple(
@@ -92,45 +84,54 @@ async def _describe_groups(
 
 
 def _described(group_id: GroupId, context: Context, operations: i32) -> describe_out.DescribedGroup:
-    group = context.broker.share.groups.get(group_id)
-    code, message = ErrorCode.none, None
     try:
-        _check_coordinator(group_id, context)
-        if group is None:
-            raise GroupNotFound(f"there is no share group {group_id!r} with members")
+        check_coordinator(group_id, context.broker)
+        group = context.broker.share.members_of(group_id)
     except PenstockError as error:
-        code, message = error_code(error), str(error)
-    members = list(group.members.values()) if group and code is ErrorCode.none else []
-    epoch = i32(group.epoch if group else 0)
+        return describe_out.DescribedGroup(
+            error_code=error_code(error),
+            error_message=str(error),
+            group_id=group_id,
+            group_state="Dead",
+            group_epoch=i32(0),
+            assignment_epoch=i32(0),
+            assignor_name="",
+            members=(),
+        )
     return describe_out.DescribedGroup(
-        error_code=code,
-        error_message=message,
+        error_code=ErrorCode.none,
         group_id=group_id,
-        group_state="Stable" if members else "Dead",
-        group_epoch=epoch,
-        assignment_epoch=epoch,
+        group_state=group.state,
+        group_epoch=i32(group.epoch),
+        assignment_epoch=i32(group.epoch),
         assignor_name="simple",
-        members=tuple(_member(each, context) for each in members),
+        members=tuple(_member(each, context) for each in group.members.values()),
         authorized_operations=operations,
     )
 
 
 def _member(member: ShareMember, context: Context) -> describe_out.Member:
-    metadata = context.broker.metadata
     return describe_out.Member(
         member_id=member.member_id,
         member_epoch=i32(member.epoch),
         client_id=member.client_id,
         client_host=member.client_host,
         subscribed_topic_names=tuple(map(TopicName, member.topics)),
-        assignment=describe_out.Assignment(
-            topic_partitions=tuple(
-                describe_out.TopicPartitions(
-                    topic_id=topic_id,
-                    topic_name=TopicName(metadata.topic_by_id(topic_id).name),
-                    partitions=tuple(map(i32, sorted(partitions))),
-                )
-                for topic_id, partitions in member.assignment.items()
+        assignment=_shown(member.assignment, context),
+    )
+
+
+def _shown(assignment: ShareAssignment, context: Context) -> describe_out.Assignment:
+    """Return partitions with the names of their topics; those of deleted topics are left out."""
+    by_id = {topic.topic_id: topic.name for topic in context.broker.metadata.topics.values()}
+    return describe_out.Assignment(
+        topic_partitions=tuple(
+            describe_out.TopicPartitions(
+                topic_id=topic_id,
+                topic_name=TopicName(by_id[topic_id]),
+                partitions=tuple(map(i32, sorted(partitions))),
             )
-        ),
+            for topic_id, partitions in assignment.items()
+            if topic_id in by_id
+        )
     )

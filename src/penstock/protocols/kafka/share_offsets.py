@@ -1,0 +1,196 @@
+"""DescribeShareGroupOffsets, AlterShareGroupOffsets and DeleteShareGroupOffsets (KIP-932).
+
+The position of a share group in a partition is the floor of the queue group behind it: everything
+below is settled. Positions of a group that has members cannot be set or forgotten.
+"""
+
+from collections.abc import Sequence
+
+from kio.schema.alter_share_group_offsets.v0 import request as alter_in
+from kio.schema.alter_share_group_offsets.v0 import response as alter_out
+from kio.schema.delete_share_group_offsets.v0 import request as delete_in
+from kio.schema.delete_share_group_offsets.v0 import response as delete_out
+from kio.schema.describe_share_group_offsets.v1 import request as describe_in
+from kio.schema.describe_share_group_offsets.v1 import response as describe_out
+from kio.schema.errors import ErrorCode
+from kio.schema.types import TopicName
+from kio.static.primitive import i32, i64
+
+from penstock.broker import Broker, PartitionGroupStatus
+from penstock.errors import GroupNotFound, PenstockError, TopicNotFound, Unavailable
+from penstock.ids import TopicPartition
+from penstock.protocols.kafka.api import Api, Context, plain_api
+from penstock.protocols.kafka.codec import NO_THROTTLE
+from penstock.protocols.kafka.errors import error_code
+from penstock.protocols.kafka.group_admin import check_coordinator
+
+_NO_POSITION = i64(-1)
+_NO_LAG = i64(-1)
+_NO_EPOCH = i32(-1)
+
+
+def apis() -> list[Api]:
+    """Return the three APIs."""
+    return [
+        plain_api(90, "DescribeShareGroupOffsets", range(2), _describe_offsets),
+        plain_api(91, "AlterShareGroupOffsets", range(1), _alter_offsets),
+        plain_api(92, "DeleteShareGroupOffsets", range(1), _delete_offsets),
+    ]
+
+
+async def _describe_offsets(
+    request: describe_in.DescribeShareGroupOffsetsRequest, context: Context
+) -> describe_out.DescribeShareGroupOffsetsResponse:
+    return describe_out.DescribeShareGroupOffsetsResponse(
+        throttle_time=NO_THROTTLE,
+        groups=tuple([await _described(group, context.broker) for group in request.groups]),
+    )
+
+
+async def _described(
+    group: describe_in.DescribeShareGroupOffsetsRequestGroup, broker: Broker
+) -> describe_out.DescribeShareGroupOffsetsResponseGroup:
+    code, message = ErrorCode.none, None
+    topics: list[describe_out.DescribeShareGroupOffsetsResponseTopic] = []
+    try:
+        check_coordinator(group.group_id, broker)
+        read = broker.share.topics_of(group.group_id)
+        wanted: dict[str, Sequence[int] | None] = dict.fromkeys(read)
+        if group.topics is not None:
+            wanted = {topic.topic_name: topic.partitions for topic in group.topics}
+        for topic, partitions in wanted.items():
+            topics.append(await _positions(group.group_id, topic, partitions, broker))
+    except PenstockError as error:
+        code, message = error_code(error), str(error)
+    return describe_out.DescribeShareGroupOffsetsResponseGroup(
+        group_id=group.group_id, topics=tuple(topics), error_code=code, error_message=message
+    )
+
+
+async def _positions(
+    group_id: str, topic: str, partitions: Sequence[int] | None, broker: Broker
+) -> describe_out.DescribeShareGroupOffsetsResponseTopic:
+    """Return where a group stands in some partitions of a topic, or in all of them."""
+    found = broker.metadata.topics.get(topic)
+    by_number: dict[int, PartitionGroupStatus] = {}
+    if found is not None and group_id in found.groups:
+        status = await broker.queues.status(topic, group_id)
+        by_number = {each.partition: each for each in status.partitions}
+    count = found.partitions if found else 0
+    shown = []
+    for number in range(count) if partitions is None else partitions:
+        error: PenstockError | None = None
+        if not 0 <= number < count:
+            error = TopicNotFound(f"there is no partition {number} of topic {topic!r}")
+        elif by_number and number not in by_number:
+            error = Unavailable(f"partition {number} of topic {topic!r} has no leader")
+        epoch = _NO_EPOCH if error else i32(broker.leader_of(TopicPartition(topic, number))[1])
+        shown.append(_position(number, by_number.get(number), epoch, error))
+    return describe_out.DescribeShareGroupOffsetsResponseTopic(
+        topic_name=TopicName(topic),
+        topic_id=found.topic_id if found else None,
+        partitions=tuple(shown),
+    )
+
+
+def _position(
+    number: int, status: PartitionGroupStatus | None, epoch: i32, error: PenstockError | None
+) -> describe_out.DescribeShareGroupOffsetsResponsePartition:
+    return describe_out.DescribeShareGroupOffsetsResponsePartition(
+        partition_index=i32(number),
+        start_offset=i64(status.floor) if status else _NO_POSITION,
+        leader_epoch=epoch,
+        lag=i64(status.unsettled) if status else _NO_LAG,
+        error_code=error_code(error) if error else ErrorCode.none,
+        error_message=str(error) if error else None,
+    )
+
+
+async def _alter_offsets(
+    request: alter_in.AlterShareGroupOffsetsRequest, context: Context
+) -> alter_out.AlterShareGroupOffsetsResponse:
+    broker = context.broker
+    code, message = ErrorCode.none, None
+    responses: list[alter_out.AlterShareGroupOffsetsResponseTopic] = []
+    try:
+        check_coordinator(request.group_id, broker)
+        broker.share.check_empty(request.group_id)
+        responses += [await _altered(request.group_id, each, broker) for each in request.topics]
+    except PenstockError as error:
+        code, message = error_code(error), str(error)
+    return alter_out.AlterShareGroupOffsetsResponse(
+        throttle_time=NO_THROTTLE,
+        error_code=code,
+        error_message=message,
+        responses=tuple(responses),
+    )
+
+
+async def _altered(
+    group_id: str, topic: alter_in.AlterShareGroupOffsetsRequestTopic, broker: Broker
+) -> alter_out.AlterShareGroupOffsetsResponseTopic:
+    found = broker.metadata.topics.get(topic.topic_name)
+    partitions = []
+    for partition in topic.partitions:
+        error: PenstockError | None = None
+        try:
+            await broker.share.move_to(
+                group_id,
+                TopicPartition(topic.topic_name, partition.partition_index),
+                partition.start_offset,
+            )
+        except PenstockError as failure:
+            error = failure
+        partitions.append(
+            alter_out.AlterShareGroupOffsetsResponsePartition(
+                partition_index=partition.partition_index,
+                error_code=error_code(error) if error else ErrorCode.none,
+                error_message=str(error) if error else None,
+            )
+        )
+    return alter_out.AlterShareGroupOffsetsResponseTopic(
+        topic_name=topic.topic_name,
+        topic_id=found.topic_id if found else None,
+        partitions=tuple(partitions),
+    )
+
+
+async def _delete_offsets(
+    request: delete_in.DeleteShareGroupOffsetsRequest, context: Context
+) -> delete_out.DeleteShareGroupOffsetsResponse:
+    broker = context.broker
+    code, message = ErrorCode.none, None
+    responses: list[delete_out.DeleteShareGroupOffsetsResponseTopic] = []
+    try:
+        check_coordinator(request.group_id, broker)
+        broker.share.check_empty(request.group_id)
+        names = [topic.topic_name for topic in request.topics]
+        responses += [await _deleted(request.group_id, name, broker) for name in names]
+    except PenstockError as error:
+        code, message = error_code(error), str(error)
+    return delete_out.DeleteShareGroupOffsetsResponse(
+        throttle_time=NO_THROTTLE,
+        error_code=code,
+        error_message=message,
+        responses=tuple(responses),
+    )
+
+
+async def _deleted(
+    group_id: str, topic: TopicName, broker: Broker
+) -> delete_out.DeleteShareGroupOffsetsResponseTopic:
+    found = broker.metadata.topics.get(topic)
+    error: PenstockError | None = None
+    try:
+        await broker.queues.delete_group(topic, group_id)
+    except GroupNotFound:
+        # It has no position there, which is what was asked for.
+        pass
+    except PenstockError as failure:
+        error = failure
+    return delete_out.DeleteShareGroupOffsetsResponseTopic(
+        topic_name=topic,
+        topic_id=found.topic_id if found else None,
+        error_code=error_code(error) if error else ErrorCode.none,
+        error_message=str(error) if error else None,
+    )
