@@ -8,7 +8,8 @@ import pytest
 PUBLIC_NAMES = {
     "penstock": "__version__",
     "penstock.client": """
-        Admin AsyncBufferedProducer AsyncClient AsyncDeadLetters AsyncQueueGroups
+        Admin ArchiveState ArchivedPartition ArchivedTopic Archives AsyncBufferedProducer
+        AsyncClient AsyncDeadLetters AsyncQueueGroups
         AsyncSchedule AsyncSubscription AsyncTaskQueue BOOTSTRAP_DEFAULT BlockedKey
         BufferLimits BufferedProducer ClearingChoice Client ClusterAdmin ClusterNode
         ClusterOverview ClusterPartition ClusterReplica Connection Consumer DeadLetter

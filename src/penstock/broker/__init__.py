@@ -5,6 +5,7 @@ settings of topics, turns it into proposals and reads of `cluster`, and gives ba
 errors of `penstock.errors`; it knows no wire format.
 """
 
+from penstock.broker.archives import ArchivedPartition
 from penstock.broker.broker import Broker, Check
 from penstock.broker.burial import SOURCE_TOPIC
 from penstock.broker.dead_letters import DeadLetter, DeadLetterFilter, DeadLetters, Redrive
@@ -49,6 +50,7 @@ __all__ = [
     "Acknowledged",
     "Acks",
     "Acquired",
+    "ArchivedPartition",
     "BlockedKeyStatus",
     "Broker",
     "Check",

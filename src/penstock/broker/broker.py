@@ -9,6 +9,7 @@ from prometheus_client.gc_collector import GCCollector
 from prometheus_client.platform_collector import PlatformCollector
 from prometheus_client.process_collector import ProcessCollector
 
+from penstock.broker.archives import Archives
 from penstock.broker.burial import Burial
 from penstock.broker.calls import Calls
 from penstock.broker.dead_letters import DeadLetters
@@ -70,6 +71,7 @@ class Broker:
         )
         self._burial = Burial(self.cluster, self.calls, self.topics, workplace.clock)
         self.dead_letters = DeadLetters(self.cluster, self.calls, self.messages)
+        self.archives = Archives(self.cluster, self.calls, workplace.clock)
         self.schedule = Schedule(self.cluster, self.calls, workplace.clock)
         self.tasks = Tasks(
             self.cluster,

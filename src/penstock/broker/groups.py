@@ -49,6 +49,11 @@ class ShardMachine:
         """Nor any batches to remember."""
         return frozenset()
 
+    def archived_offset(self, archive: str) -> Offset:
+        """Nor any to archive."""
+        del archive
+        return Offset(0)
+
     def apply_records(self, header: BatchHeader, offset: Offset, batch: Buffer) -> None:
         """The log of a shard holds no records."""
         raise AssertionError(f"{len(batch)} bytes of records at {offset} in a shard: {header}")

@@ -8,7 +8,7 @@ from contextlib import suppress
 import msgspec
 
 from penstock.broker.calls import Calls
-from penstock.cluster import Cluster, Partition, StartMoved, decode_event
+from penstock.cluster import Archived, Cluster, Partition, StartMoved, decode_event
 from penstock.delivery import (
     StageEvent,
     StageTrace,
@@ -133,12 +133,23 @@ class Traces:
             if entry.index > partition.log.applied_index:
                 break
             event = decode_event(entry.payload)
-            if not isinstance(event, StartMoved | StageEvent):
+            if isinstance(event, Archived):
+                steps += self._archived(steps, event, offset)
+            elif not isinstance(event, StartMoved | StageEvent):
                 steps += trace.follow(event)
             if number % _ENTRIES_AT_ONCE == _ENTRIES_AT_ONCE - 1:
                 await asyncio.sleep(0)
                 partition.check_serving()
         return steps
+
+    def _archived(
+        self, steps: list[TraceStep], event: Archived, offset: int
+    ) -> Iterator[TraceStep]:
+        """Yield that an archive holds the message, once for each archive."""
+        detail = f"in {event.path}"
+        is_told = any((each.kind, each.detail) == (TraceKind.ARCHIVED, detail) for each in steps)
+        if offset < event.offset and not is_told:
+            yield TraceStep(kind=TraceKind.ARCHIVED, at_ms=event.at_ms, detail=detail)
 
 
 def _request_of(topic: str, message_id: str) -> _TraceRequest:

@@ -9,6 +9,7 @@ does no harm. Server rooms are never imported here.
 """
 
 from penstock.client.admin import Admin
+from penstock.client.archives import ArchivedPartition, ArchivedTopic, Archives, ArchiveState
 from penstock.client.async_client import AsyncClient
 from penstock.client.buffers import BufferLimits
 from penstock.client.client import Client
@@ -85,6 +86,10 @@ __all__ = [
     "BOOTSTRAP_DEFAULT",
     "URL_DEFAULT",
     "Admin",
+    "ArchiveState",
+    "ArchivedPartition",
+    "ArchivedTopic",
+    "Archives",
     "AsyncBufferedProducer",
     "AsyncClient",
     "AsyncDeadLetters",

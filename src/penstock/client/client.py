@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self, TypeVar, Unpack
 
+from penstock.client.archives import Archives
 from penstock.client.blocking import BlockingCaller
 from penstock.client.buffers import BufferLimits
 from penstock.client.calls import Call
@@ -75,6 +76,7 @@ class Client:
         self.groups = QueueGroups(self._caller)
         self.dead_letters = DeadLetters(self._caller)
         self.schedule = Schedule(self._caller)
+        self.archives = Archives(self._caller)
         self._keys = IdempotencyKeys() if is_idempotent else None
         self._keeper: LeaseKeeper = LeaseKeeper(self._extend_all)
 

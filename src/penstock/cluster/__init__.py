@@ -47,7 +47,7 @@ from penstock.cluster.partition_stage import ScheduledRecord
 from penstock.cluster.placement import choose_replicas, plan_moves
 from penstock.cluster.replicated_log import ReplicatedLog
 from penstock.cluster.status import PartitionStatus, ReplicaStatus
-from penstock.cluster.topic_machine import StartMoved, decode_event
+from penstock.cluster.topic_machine import Archived, StartMoved, decode_event
 from penstock.cluster.topic_settings import (
     DEAD_LETTER_SUFFIX,
     DEFINITIONS,
@@ -67,6 +67,7 @@ __all__ = [
     "DEFINITIONS",
     "LEASE_MS_MAX",
     "METADATA_GROUP",
+    "Archived",
     "ChangeReplicas",
     "Cluster",
     "ClusterMetadata",

@@ -2,6 +2,12 @@
 
 Everything here runs beside the traffic, one log at a time, and gives way to it. A disk that fails
 or runs full on one log is reported there and does not end the work on others.
+
+Of a topic with an archive, retention and compaction leave alone whatever the archive is not known
+to hold. Its position is a state entry of the partition's own log, so every replica goes by the same
+one: it is proposed after the archive's commit is durable, and can only lag behind the archive. A
+crash in between keeps segments for longer, never removes one too early. Records that somebody
+deletes are deleted, archived or not.
 """
 
 import asyncio
@@ -191,7 +197,7 @@ class Housekeeper:
             log.log.segments,
             log.log.settings,
             now_ms,
-            end_index=log.snapshot_index,
+            end_index=min(log.snapshot_index, _archived_index(log)),
             remembered=log.machine.remembered,
         )
         if compaction is None:
@@ -243,9 +249,22 @@ class Housekeeper:
 
 def _removable(log: ReplicatedLog, now_ms: int, deletable_index: int) -> list[Segment]:
     """Return the oldest segments that retention or a deletion gives up."""
-    expired = log.log.expired(now_ms=now_ms, deletable_index=deletable_index)
+    expired = log.log.expired(
+        now_ms=now_ms, deletable_index=min(deletable_index, _archived_index(log))
+    )
     unwanted = log.log.below(log.machine.start_offset, deletable_index=deletable_index)
     return max(expired, unwanted, key=len)
+
+
+def _archived_index(log: ReplicatedLog) -> int:
+    """Return the first entry of the oldest segment that the topic's archive may lack."""
+    archive = log.log.settings.archive
+    if archive:
+        archived_offset = log.machine.archived_offset(archive)
+        for segment in log.log.segments:
+            if segment.table.next_offset > archived_offset:
+                return segment.first_index
+    return log.log.next_index
 
 
 def _damages_of(segment: Segment, pace: Callable[[int], None]) -> list[Damage]:

@@ -21,6 +21,9 @@ class Machine(Protocol):
     def remembered(self) -> frozenset[int]:
         """First offsets of batches whose headers the state was built from and still holds."""
 
+    def archived_offset(self, archive: str) -> Offset:
+        """Records below are kept in this archive, too."""
+
     def apply_records(self, header: BatchHeader, offset: Offset, batch: Buffer) -> None:
         """Take note of a committed batch of records; `batch` is all of its bytes."""
 

@@ -307,6 +307,11 @@ class ClusterMetadata:
         """Nor any batches to remember."""
         return frozenset()
 
+    def archived_offset(self, archive: str) -> Offset:
+        """Nor any to archive."""
+        del archive
+        return Offset(0)
+
     def watch(self, notify: Callable[[], None]) -> None:
         """Call `notify` whenever a topic has changed."""
         self._watchers.append(notify)

@@ -20,10 +20,15 @@ from penstock.cluster.producers import (
     next_sequence,
 )
 from penstock.cluster.replicated_log import ReplicaIdentity, ReplicatedLog, Transport
-from penstock.cluster.topic_machine import TopicMachine, encode_start_moved
+from penstock.cluster.topic_machine import (
+    Archived,
+    TopicMachine,
+    encode_archived,
+    encode_start_moved,
+)
 from penstock.cluster.traffic import Traffic
 from penstock.cluster.workplace import Workplace
-from penstock.errors import OffsetOutOfRange, OutOfOrderSequence, PenstockError
+from penstock.errors import Conflict, OffsetOutOfRange, OutOfOrderSequence, PenstockError
 from penstock.ids import Offset, Term, TopicPartition
 from penstock.log import FileRange, LogSettings
 from penstock.raft import RaftSettings
@@ -123,6 +128,11 @@ class Partition:
     def start_offset(self) -> Offset:
         """The first offset that can be read."""
         return Offset(max(self.log.log.first_offset, self._machine.start_offset))
+
+    @property
+    def archived_offset(self) -> Offset:
+        """The topic's archive is known to hold the records below."""
+        return self._machine.archived_offset(self.log.log.settings.archive)
 
     @property
     def priorities(self) -> Mapping[int, BitMap64]:
@@ -309,3 +319,17 @@ class Partition:
             return self.start_offset
         await self.log.propose_state(encode_start_moved(offset))
         return self.start_offset
+
+    async def note_archived(self, event: Archived) -> Offset:
+        """Take note of how far an archive is; returns how far it is known to be."""
+        self.log.check_serving()
+        if event.path != self.log.log.settings.archive:
+            wanted = self.log.log.settings.archive or "nowhere"
+            raise Conflict(f"{self.place} is archived to {wanted}, not to {event.path}")
+        if not 0 <= event.offset <= self.high_watermark:
+            raise OffsetOutOfRange(
+                f"{self.place} ends at {self.high_watermark}; it cannot be archived up to"
+                f" {event.offset}"
+            )
+        archived: Offset = await self.log.propose_state(encode_archived(event))
+        return archived

@@ -26,15 +26,28 @@ class StartMoved(msgspec.Struct, frozen=True, tag="start"):
     offset: int
 
 
+class Archived(msgspec.Struct, frozen=True, tag="archived"):
+    """The archive at `path` durably holds every record below `offset`.
+
+    `table` tells the archive from one that was there before it.
+    """
+
+    path: str
+    table: str
+    offset: int
+    at_ms: int
+
+
 class _Snapshot(msgspec.Struct, frozen=True):
     start_offset: int
     producers: dict[int, ProducerState]
     newest_timestamp: int = 0
     delivery: bytes = b""
     arrivals: bytes = b""
+    archived: Archived | None = None
 
 
-Event = StartMoved | DeliveryEvent | StageEvent
+Event = StartMoved | Archived | DeliveryEvent | StageEvent
 
 _encode = msgspec.msgpack.Encoder().encode
 decode_event = msgspec.msgpack.Decoder(Event).decode
@@ -48,6 +61,7 @@ class TopicMachine:
         self._producer_expiry_ms = producer_expiry_ms
         self._newest_timestamp = 0
         self._start_offset = Offset(0)
+        self._archived: Archived | None = None
         self.producers: dict[int, ProducerState] = {}
         self.delivery = DeliveryState()
         self.on_delivery: Callable[[DeliveryEvent, Change], None] = lambda *_: None
@@ -72,6 +86,13 @@ class TopicMachine:
         return frozenset(
             batch.offset for state in self.producers.values() for batch in state.batches
         )
+
+    def archived_offset(self, archive: str) -> Offset:
+        """Return up to where the archive at that path is known to hold the records."""
+        archived = self._archived
+        if archived is None or archived.path != archive:
+            return Offset(0)
+        return Offset(archived.offset)
 
     def apply_records(self, header: BatchHeader, offset: Offset, batch: Buffer) -> None:
         """Remember the producer's sequence and what the records say about their delivery."""
@@ -103,6 +124,8 @@ class TopicMachine:
         event: Event = decode_event(entry.payload)
         if isinstance(event, StartMoved):
             return self._move_start(event)
+        if isinstance(event, Archived):
+            return self._note_archived(event)
         if isinstance(event, Staged):
             return self._stage(event, entry)
         if isinstance(event, StageEvent):
@@ -118,6 +141,14 @@ class TopicMachine:
         self.arrivals.trim(self._start_offset)
         self.on_trimmed()
         return self._start_offset
+
+    def _note_archived(self, event: Archived) -> Offset:
+        """Reports may come late or twice: only another archive begins at a smaller offset."""
+        known = self._archived
+        is_same = known is not None and (known.path, known.table) == (event.path, event.table)
+        if known is None or not is_same or event.offset > known.offset:
+            self._archived = event
+        return self.archived_offset(event.path)
 
     def _stage(self, event: Staged, entry: StateEntry) -> int:
         """Take messages into the stage; the answer is the index that names them."""
@@ -143,6 +174,7 @@ class TopicMachine:
                 self._newest_timestamp,
                 self.delivery.snapshot(),
                 self.arrivals.snapshot(),
+                self._archived,
             )
         )
 
@@ -153,6 +185,7 @@ class TopicMachine:
         self._start_offset = Offset(snapshot.start_offset)
         self.producers = snapshot.producers
         self._newest_timestamp = snapshot.newest_timestamp
+        self._archived = snapshot.archived
         if snapshot.delivery:
             self.delivery.restore(snapshot.delivery)
         if snapshot.arrivals:
@@ -162,6 +195,11 @@ class TopicMachine:
 def encode_start_moved(offset: Offset) -> bytes:
     """Return the state entry that moves the start of the log."""
     return _encode(StartMoved(offset))
+
+
+def encode_archived(event: Archived) -> bytes:
+    """Return the state entry that notes how far an archive is."""
+    return _encode(event)
 
 
 def encode_delivery(event: DeliveryEvent) -> bytes:

@@ -18,6 +18,7 @@ from penstock.log import LogSettings
 _INT32_MAX = 2**31 - 1
 _INT64_MAX = 2**63 - 1
 _NAME_MAX = 249
+_PATH_MAX = 1024
 _DAY_MS = 24 * 3600 * 1000
 LEASE_MS_MAX = _DAY_MS
 # The dead letters of a topic go to the topic of its name with this added.
@@ -80,6 +81,12 @@ def _cleanup_policy(value: str) -> str | None:
 def _dead_letter_topic(value: str) -> str | None:
     is_name = len(value) <= _NAME_MAX and all(each.isalnum() or each in "._-" for each in value)
     return None if is_name and value.isascii() else "is not the name of a topic"
+
+
+def _path(value: str) -> str | None:
+    if len(value) > _PATH_MAX:
+        return f"has more than {_PATH_MAX} characters"
+    return None if value.isprintable() else "is not a path or an address"
 
 
 def _texts_by_name(value: str) -> str | None:
@@ -206,6 +213,14 @@ _DEFINITIONS = (
         _fixed("300000"),
         _number(0, 24 * 3600 * 1000),
         "how long an idempotency key is remembered; 0 takes no notice of keys",
+    ),
+    SettingDefinition(
+        "archive.path",
+        SettingType.STRING,
+        _fixed(""),
+        _path,
+        "the Delta table that `penstock archive run` copies records to; retention and compaction"
+        " remove nothing that is not there yet; empty for no archive",
     ),
 )
 
@@ -397,6 +412,7 @@ def resolve_settings(given: Mapping[str, str], options: NodeOptions) -> TopicSet
             compaction_lag_ms=int(text("min.compaction.lag.ms")),
             tombstone_retention_ms=int(text("delete.retention.ms")),
             dirty_ratio_min=float(text("min.cleanable.dirty.ratio")),
+            archive=text("archive.path"),
         ),
         batch_bytes_max=int(text("max.message.bytes")),
         uses_append_time=text("message.timestamp.type") == "LogAppendTime",

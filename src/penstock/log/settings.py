@@ -21,3 +21,5 @@ class LogSettings:
     compaction_lag_ms: int = 0
     tombstone_retention_ms: int = DAY_MS
     dirty_ratio_min: float = 0.5
+    # Where records are copied to before retention or compaction may remove them; empty: nowhere.
+    archive: str = ""

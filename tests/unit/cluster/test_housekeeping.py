@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 from crc32c import crc32c
 
-from penstock.cluster import Cluster, DiskSpace, Housekeeper, choose_replicas
+from penstock.cluster import Archived, Cluster, DiskSpace, Housekeeper, choose_replicas
 from penstock.config import NodeOptions
-from penstock.errors import Corruption, DiskFull, StorageFailed
+from penstock.errors import Conflict, Corruption, DiskFull, OffsetOutOfRange, StorageFailed
+from penstock.ids import Offset
 from penstock.record import Record, encode_batch, split_batches
 from penstock.testing import MachineStopped
 from tests.unit.cluster.workplaces import (
@@ -107,6 +108,86 @@ def test_segments_go_when_there_are_too_many_bytes() -> None:
 
         start, end = house.span()
         assert 10 < start < end == 20
+
+    run(scene())
+
+
+def test_retention_waits_for_the_archive_also_after_a_crash() -> None:
+    async def scene() -> None:
+        house = await House.opened(SimMachine())
+        await house.topic(retention_ms="60000", archive_path="/archive")
+        await house.publish(9)
+        house.machine.clock.advance(60_001)
+        await house.keeper.tidy()
+        assert house.span() == (0, 9)
+
+        await house.cluster.partition(PLACE).note_archived(Archived("/archive", "t", 5, 0))
+        house.machine.disk.crash(Random(1))
+        house = await House.opened(house.machine)
+        assert house.cluster.partition(PLACE).archived_offset == 5
+        await house.keeper.tidy()
+
+        start, end = house.span()
+        assert 0 < start <= 5
+        assert end == 9
+
+    run(scene())
+
+
+def test_an_archive_elsewhere_does_not_count_and_none_is_waited_for_without_the_setting() -> None:
+    async def scene() -> None:
+        house = await House.opened(SimMachine())
+        await house.topic(retention_ms="60000", archive_path="/archive")
+        await house.publish(9)
+        house.machine.clock.advance(60_001)
+        partition = house.cluster.partition(PLACE)
+        with pytest.raises(Conflict, match="is archived to /archive, not to /other"):
+            await partition.note_archived(Archived("/other", "t", 9, 0))
+        with pytest.raises(OffsetOutOfRange, match="ends at 9; it cannot be archived up to 10"):
+            await partition.note_archived(Archived("/archive", "t", 10, 0))
+        await partition.note_archived(Archived("/archive", "t", 9, 0))
+        topic = house.cluster.metadata.topic("orders")
+        await house.cluster.topics.change_settings(topic, {"archive.path": "/moved"}, [])
+        await house.keeper.tidy()
+        assert house.span() == (0, 9)
+
+        await house.cluster.topics.change_settings(topic, {}, ["archive.path"])
+        await house.keeper.tidy()
+
+        assert house.span()[0] > 0
+
+    run(scene())
+
+
+def test_records_that_somebody_deletes_go_whether_they_are_archived_or_not() -> None:
+    async def scene() -> None:
+        house = await House.opened(SimMachine())
+        await house.topic(archive_path="/archive")
+        await house.publish(9)
+        partition = house.cluster.partition(PLACE)
+        segments = len(partition.log.log.segments)
+
+        await partition.delete_records(Offset(9))
+        await house.keeper.tidy()
+
+        assert house.span() == (9, 9)
+        assert len(partition.log.log.segments) < segments
+
+    run(scene())
+
+
+def test_compaction_waits_for_the_archive() -> None:
+    async def scene() -> None:
+        house = await House.opened(SimMachine())
+        await house.topic(cleanup_policy="compact", archive_path="/archive")
+        await house.publish(9, key=b"k")
+        await house.keeper.tidy()
+        assert len(values(house.cluster.partition(PLACE))) == 9
+
+        await house.cluster.partition(PLACE).note_archived(Archived("/archive", "t", 9, 0))
+        await house.keeper.tidy()
+
+        assert len(values(house.cluster.partition(PLACE))) < 9
 
     run(scene())
 

@@ -1,6 +1,11 @@
 """What a partition remembers of its producers, and for how long."""
 
-from penstock.cluster.topic_machine import TopicMachine, encode_start_moved
+from penstock.cluster.topic_machine import (
+    Archived,
+    TopicMachine,
+    encode_archived,
+    encode_start_moved,
+)
 from penstock.ids import EntryIndex, Offset
 from penstock.log import StateEntry
 from penstock.record import BatchHeader, Record, encode_batch, read_header
@@ -45,6 +50,24 @@ def test_the_start_never_moves_back() -> None:
 
     for offset, expected in ((5, 5), (3, 5), (8, 8)):
         assert made.apply_state(StateEntry(0, 1, 0, encode_start_moved(Offset(offset)))) == expected
+
+
+def test_an_archive_never_goes_back_unless_it_is_another_one() -> None:
+    made = machine()
+    reports = (
+        (Archived("/a", "first", 5, 0), 5),
+        (Archived("/a", "first", 3, 0), 5),
+        (Archived("/a", "second", 2, 0), 2),
+        (Archived("/b", "third", 1, 0), 1),
+    )
+
+    for event, expected in reports:
+        assert made.apply_state(StateEntry(0, 1, 0, encode_archived(event))) == expected
+
+    again = restored(made.snapshot())
+    assert again.archived_offset("/b") == 1
+    assert again.archived_offset("/a") == 0
+    assert again.snapshot() == made.snapshot()
 
 
 def test_a_producer_that_has_been_silent_for_long_is_forgotten() -> None:

@@ -20,6 +20,7 @@ from penstock.protocols.http.answers import (
     Readiness,
     describe_failure,
 )
+from penstock.protocols.http.archives import archive_endpoints
 from penstock.protocols.http.cluster import cluster_endpoints
 from penstock.protocols.http.dead_letters import dead_letter_endpoints
 from penstock.protocols.http.documentation import render_page
@@ -70,6 +71,7 @@ def create_app(
         *schedule_endpoints(view),
         *trace_endpoints(view),
         *record_endpoints(view),
+        *archive_endpoints(view),
         *task_endpoints(view, bytes_max=body_bytes_max),
         *cluster_endpoints(view),
     ]

@@ -7,6 +7,7 @@ from prometheus_client import CollectorRegistry
 
 from penstock.broker import (
     Acks,
+    ArchivedPartition,
     ClusterStatus,
     DeadLetter,
     DeadLetterFilter,
@@ -319,6 +320,24 @@ class ScheduleView(Protocol):
         """Let messages be delivered at once."""
 
 
+class ArchivesView(Protocol):
+    """How far the archives of topics are."""
+
+    def topics(self) -> list[Topic]:
+        """Return the topics that have an archive."""
+
+    def path_of(self, topic: Topic) -> str:
+        """Return where a topic is archived; empty for nowhere."""
+
+    async def partitions(self, topic: Topic) -> list[ArchivedPartition]:
+        """Return how far the archive of each partition is."""
+
+    async def report(
+        self, topic: Topic, *, topic_id: str, path: str, table: str, offsets: Mapping[int, int]
+    ) -> list[ArchivedPartition]:
+        """Take note of how far an archive is."""
+
+
 class NodeView(Protocol):
     """A running node, seen from outside. No method may block."""
 
@@ -357,6 +376,10 @@ class NodeView(Protocol):
     @property
     def schedule(self) -> ScheduleView:
         """What can be done with messages before their time."""
+
+    @property
+    def archives(self) -> ArchivesView:
+        """How far archives are."""
 
     @property
     def operations(self) -> OperationsView:
