@@ -41,8 +41,8 @@ PUBLIC_NAMES = {
         UnsupportedVersion
     """,
     "penstock.spark": """
-        COLUMNS COLUMNS_WITH_HEADERS OPTIONS FetchSettings Option PenstockSource RecordRange
-        arrow_schema lag_of open_session read_range split_ranges
+        COLUMNS COLUMNS_WITH_HEADERS OPTIONS SINK_OPTIONS FetchSettings Option PenstockSource
+        RecordRange arrow_schema lag_of open_session read_range split_ranges
     """,
     "penstock.testing": """
         AsyncEmbeddedBroker DriftingClock EmbeddedBroker MachineStopped Schedule SimClock SimDisk

@@ -29,6 +29,7 @@ from penstock.protocols.http.app import ERROR_STATUSES
 from penstock.protocols.kafka.apis import all_apis
 from penstock.protocols.kafka.errors import error_code
 from penstock.spark import OPTIONS as SPARK_OPTIONS
+from penstock.spark import SINK_OPTIONS as SPARK_SINK_OPTIONS
 from tests.processes import NodeProcess
 
 REFERENCE = Path(__file__).parents[2] / "docs" / "reference"
@@ -277,14 +278,23 @@ def _table(columns: tuple[str, ...], rows: list[Any]) -> str:
 
 def spark_options() -> str:
     """The options of `format("penstock")`."""
-    rows = [(f"`{each.name}`", each.default, f"{each.meaning}.") for each in SPARK_OPTIONS]
+    source, sink = (
+        _table(
+            ("Option", "Default", "Meaning"),
+            [(f"`{each.name}`", each.default, f"{each.meaning}.") for each in options],
+        )
+        for options in (SPARK_OPTIONS, SPARK_SINK_OPTIONS)
+    )
     return _page(
-        "Options of the Spark source",
+        "Options of the Spark source and sink",
         """`spark.read` and `spark.readStream` with `format("penstock")` take these options. Most
 have the names and meanings that they have in Spark's Kafka source; upper and lower case make
 no difference. An option that is not listed is refused.
 [How to use them](../how-to/spark.md).""",
-        _table(("Option", "Default", "Meaning"), rows),
+        source,
+        "## The sink",
+        "`df.write` and `writeStream` take these.",
+        sink,
     )
 
 

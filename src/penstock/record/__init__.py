@@ -31,10 +31,12 @@ from penstock.record.batch import (
     RecordBatch,
     batch_size,
     checksum_matches,
+    frame_batch,
     read_header,
     split_batches,
     stamp,
     stamp_append_time,
+    stamp_producer,
     verify_checksum,
 )
 from penstock.record.compression import Codec, compress, decompress
@@ -76,6 +78,7 @@ __all__ = [
     "decode_records",
     "decompress",
     "encode_batch",
+    "frame_batch",
     "murmur2",
     "parse_priority",
     "parse_time_ms",
@@ -85,5 +88,6 @@ __all__ = [
     "split_batches",
     "stamp",
     "stamp_append_time",
+    "stamp_producer",
     "verify_checksum",
 ]

@@ -45,6 +45,11 @@ APPEND_TIME_FLAG = 0x08
 TRANSACTIONAL_FLAG = 0x10
 CONTROL_FLAG = 0x20
 
+FRONT = struct.Struct(">qiibI")
+CHECKED = struct.Struct(">hiqqqhii")
+PRODUCER_POSITION = 43
+
+_PRODUCER = struct.Struct(">qhi")
 _OFFSET = struct.Struct(">q")
 _EPOCH = struct.Struct(">i")
 _LENGTH = struct.Struct(">i")
@@ -214,3 +219,22 @@ def stamp_append_time(batch: memoryview, now_ms: int) -> None:
     _ATTRIBUTES.pack_into(batch, CHECKED_FROM, attributes | APPEND_TIME_FLAG)
     _TIMESTAMP.pack_into(batch, MAX_TIMESTAMP_POSITION, now_ms)
     _CRC.pack_into(batch, CRC_POSITION, crc32c(batch[CHECKED_FROM:]))
+
+
+def stamp_producer(
+    batch: memoryview, *, producer_id: int, producer_epoch: int, base_sequence: int
+) -> None:
+    """Number the batch as one of an idempotent producer; the checksum is computed anew."""
+    _PRODUCER.pack_into(batch, PRODUCER_POSITION, producer_id, producer_epoch, base_sequence)
+    _CRC.pack_into(batch, CRC_POSITION, crc32c(batch[CHECKED_FROM:]))
+
+
+def frame_batch(data: bytearray, *, codec: int, records: int, times: tuple[int, int]) -> None:
+    """Write the header of a batch of no producer; its records stand behind the header already.
+
+    `times` are the timestamp that the records count from, and the newest one.
+    """
+    checked = CHECKED.pack(codec, records - 1, *times, -1, -1, -1, records)
+    data[CHECKED_FROM:HEADER_BYTES] = checked
+    crc = crc32c(memoryview(data)[CHECKED_FROM:])
+    FRONT.pack_into(data, 0, 0, len(data) - LENGTH_OVERHEAD_BYTES, -1, MAGIC, crc)

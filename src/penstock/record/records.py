@@ -9,7 +9,6 @@ Both directions are loops without a call per number: a record costs about a micr
 and a door that encodes or decodes messages pays it for every one of them.
 """
 
-import struct
 from collections.abc import Iterator, Sequence
 
 import msgspec
@@ -17,6 +16,7 @@ from crc32c import crc32c
 
 from penstock.errors import InvalidBatch
 from penstock.record.batch import (
+    CHECKED,
     CHECKED_FROM,
     HEADER,
     HEADER_BYTES,
@@ -30,8 +30,6 @@ from penstock.record.compression import Codec, compress, decompress
 
 # Ten bytes of seven bits each hold 64 bits.
 VARINT_BITS_MAX = 70
-
-_CHECKED_HEADER = struct.Struct(">hiqqqhii")
 
 
 # Records come by the thousand and point at bytes only, so the garbage collector leaves them alone.
@@ -114,7 +112,7 @@ def rewrite_batch(header: BatchHeader, records: Sequence[Record]) -> bytearray:
 def _assemble(header: BatchHeader, records: Sequence[Record]) -> bytearray:
     packed = compress(header.codec, _encode_body(header, records))
     checked = (
-        _CHECKED_HEADER.pack(
+        CHECKED.pack(
             header.attributes,
             header.last_offset_delta,
             header.base_timestamp,
@@ -135,7 +133,7 @@ def _assemble(header: BatchHeader, records: Sequence[Record]) -> bytearray:
         header.leader_epoch,
         MAGIC,
         crc32c(checked),
-        *_CHECKED_HEADER.unpack_from(checked),
+        *CHECKED.unpack_from(checked),
     )
     batch[CHECKED_FROM:] = checked
     return batch

@@ -10,16 +10,19 @@ goes on after a restart is Spark's to keep, in its checkpoint. Server rooms are 
 
 from penstock.spark.columns import COLUMNS, COLUMNS_WITH_HEADERS, arrow_schema
 from penstock.spark.fetching import FetchSettings, RecordRange, read_range
+from penstock.spark.given_options import Option
 from penstock.spark.lag import lag_of
-from penstock.spark.options import OPTIONS, Option
+from penstock.spark.options import OPTIONS
 from penstock.spark.planning import split_ranges
 from penstock.spark.session import open_session
+from penstock.spark.sink_options import SINK_OPTIONS
 from penstock.spark.source import PenstockSource
 
 __all__ = [
     "COLUMNS",
     "COLUMNS_WITH_HEADERS",
     "OPTIONS",
+    "SINK_OPTIONS",
     "FetchSettings",
     "Option",
     "PenstockSource",

@@ -7,18 +7,24 @@ Nothing is retried here: what fails raises `Unavailable`, and those who ask deci
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from datetime import timedelta
 from functools import cache
 from typing import Any
 
+from kio.schema.describe_configs.v4.request import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+)
 from kio.schema.errors import ErrorCode
+from kio.schema.init_producer_id.v4.request import InitProducerIdRequest
 from kio.schema.list_offsets.v7.request import (
     ListOffsetsPartition,
     ListOffsetsRequest,
     ListOffsetsTopic,
 )
 from kio.schema.metadata.v12.request import MetadataRequest, MetadataRequestTopic
-from kio.schema.types import BrokerId, TopicName
-from kio.static.primitive import i8, i32, i64
+from kio.schema.types import BrokerId, ProducerId, TopicName
+from kio.static.primitive import i8, i16, i32, i32Timedelta, i64
 
 from penstock.errors import NotLeader, PenstockError, TopicNotFound, Unavailable
 from penstock.ids import TopicPartition
@@ -28,6 +34,14 @@ from penstock.spark.connection import Address, BrokerConnection, addresses_of
 LATEST = -1
 EARLIEST = -2
 _CONSUMER = BrokerId(-1)
+_TOPIC_RESOURCE = 2
+_BATCH_BYTES_MAX = "max.message.bytes"
+_INIT_PRODUCER = InitProducerIdRequest(
+    transactional_id=None,
+    transaction_timeout=i32Timedelta.parse(timedelta(0)),
+    producer_id=ProducerId(-1),
+    producer_epoch=i16(-1),
+)
 
 
 class Brokers:
@@ -70,11 +84,35 @@ class Brokers:
             found.update(self._found_offsets(self._ask(address, request)))
         return found
 
-    def lend_leader(self, partition: TopicPartition) -> BrokerConnection:
-        """Return a connection to the leader of a partition; `give_back` or close it."""
+    def leader_of(self, partition: TopicPartition) -> Address:
+        """Return where the leader of a partition listens."""
         if partition not in self._leaders:
             self._describe([partition.topic])
-        return self._lend(self._leader(partition))
+        return self._leader(partition)
+
+    def lend_leader(self, partition: TopicPartition) -> BrokerConnection:
+        """Return a connection to the leader of a partition; `give_back` or close it."""
+        return self.lend(self.leader_of(partition))
+
+    def lend(self, address: Address) -> BrokerConnection:
+        """Return a connection to a broker; `give_back` or close it."""
+        idle = self._idle.get(address)
+        return idle.pop() if idle else BrokerConnection(address, self._wait_s)
+
+    def batch_bytes_max(self, topic: str) -> int:
+        """Return the limit of a topic's batches."""
+        answer = self._ask_anyone(_describe_config(topic, _BATCH_BYTES_MAX))
+        for result in answer.results:
+            raise_for_code(result.error_code, f"topic {topic}")
+            for config in result.configs:
+                return int(config.value)
+        raise PenstockError(f"topic {topic}: the broker did not tell {_BATCH_BYTES_MAX}")
+
+    def new_producer(self) -> tuple[int, int]:
+        """Return the id and the epoch of a new idempotent producer."""
+        answer = self._ask_anyone(_INIT_PRODUCER)
+        raise_for_code(answer.error_code, "producer id")
+        return int(answer.producer_id), int(answer.producer_epoch)
 
     def give_back(self, connection: BrokerConnection) -> None:
         """Keep a connection for the next one, unless an answer is still to come."""
@@ -103,10 +141,6 @@ class Brokers:
             )
         return leader
 
-    def _lend(self, address: Address) -> BrokerConnection:
-        idle = self._idle.get(address)
-        return idle.pop() if idle else BrokerConnection(address, self._wait_s)
-
     def _describe(self, topics: Collection[str] | None) -> Any:
         answer = self._ask_anyone(_metadata_request(topics))
         brokers = {each.node_id: Address(each.host, int(each.port)) for each in answer.brokers}
@@ -134,7 +168,7 @@ class Brokers:
         raise Unavailable("; ".join(refusals))
 
     def _ask(self, address: Address, message: Any) -> Any:
-        connection = self._lend(address)
+        connection = self.lend(address)
         try:
             answer = connection.ask(message)
         except Unavailable:
@@ -178,6 +212,13 @@ def _metadata_request(topics: Iterable[str] | None) -> MetadataRequest:
     return MetadataRequest(
         topics=named, allow_auto_topic_creation=False, include_topic_authorized_operations=False
     )
+
+
+def _describe_config(topic: str, name: str) -> DescribeConfigsRequest:
+    resource = DescribeConfigsResource(
+        resource_type=i8(_TOPIC_RESOURCE), resource_name=topic, configuration_keys=(name,)
+    )
+    return DescribeConfigsRequest(resources=(resource,))
 
 
 def _list_offsets(

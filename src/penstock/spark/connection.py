@@ -10,14 +10,18 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from penstock.errors import InvalidRequest, Unavailable
+from penstock.ids import TopicPartition
 from penstock.spark.wire import (
     SIZE,
     FetchAnswer,
     FetchRequest,
+    ProduceAnswer,
     correlation_id_of,
     decode_answer,
     decode_fetch,
+    decode_produce,
     encode_fetch,
+    encode_produce,
     encode_request,
 )
 
@@ -79,13 +83,31 @@ class BrokerConnection:
         """Return the answer to the oldest Fetch that is outstanding."""
         return decode_fetch(self._receive())
 
+    def send_produce(self, place: TopicPartition, batch: bytearray, wait_ms: int) -> None:
+        """Send one batch; its answer is waited for later."""
+        self._send(
+            encode_produce(
+                place.topic,
+                place.partition,
+                len(batch),
+                wait_ms=wait_ms,
+                correlation_id=self._sent + 1,
+            ),
+            batch,
+        )
+
+    def receive_produced(self) -> ProduceAnswer:
+        """Return the answer to the oldest Produce that is outstanding."""
+        return decode_produce(self._receive())
+
     def close(self) -> None:
         """Close the socket."""
         self._socket.close()
 
-    def _send(self, frame: bytes) -> None:
+    def _send(self, *parts: bytes | bytearray) -> None:
         try:
-            self._socket.sendall(frame)
+            for part in parts:
+                self._socket.sendall(part)
         except OSError as error:
             raise Unavailable(f"broker {self.address} went away: {_reason(error)}") from None
         self._sent += 1

@@ -15,21 +15,12 @@ from penstock.errors import InvalidRequest
 from penstock.ids import TopicPartition
 from penstock.spark.brokers import EARLIEST, LATEST
 from penstock.spark.columns import COLUMNS, COLUMNS_WITH_HEADERS, check_columns
-from penstock.spark.connection import addresses_of
 from penstock.spark.fetching import FetchSettings
+from penstock.spark.given_options import GivenOptions, Option
 
 _WORDS = {"earliest": EARLIEST, "latest": LATEST}
 
 T = TypeVar("T")
-
-
-@dataclass(frozen=True, slots=True)
-class Option:
-    """One option as the reference page tells of it."""
-
-    name: str
-    default: str
-    meaning: str
 
 
 OPTIONS = (
@@ -106,7 +97,6 @@ OPTIONS = (
     Option("kafka.max.partition.fetch.bytes", "`8388608`", "size of one fetch"),
     Option("kafka.fetch.max.wait.ms", "`500`", "how long a broker waits for the first record"),
 )
-_KNOWN = {option.name.lower(): option.name for option in OPTIONS}
 _DURATION = re.compile(r"(\d+)\s*(ms|s|m|h|d)")
 _UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
@@ -180,7 +170,7 @@ class SourceOptions:
 
 def parse_options(given: Mapping[str, str]) -> SourceOptions:
     """Read the options of a batch or a stream, or raise what is wrong with them."""
-    reader = _OptionReader(given)
+    reader = _OptionReader(given, OPTIONS, "source")
     return SourceOptions(
         bootstrap=reader.bootstrap(),
         selection=reader.selection(),
@@ -196,28 +186,8 @@ def parse_options(given: Mapping[str, str]) -> SourceOptions:
     )
 
 
-class _OptionReader:
+class _OptionReader(GivenOptions):
     """Takes options apart, one kind of value at a time."""
-
-    def __init__(self, given: Mapping[str, str]) -> None:
-        self._given = {name.lower(): str(value) for name, value in given.items()}
-        unknown = sorted(name for name in self._given if name not in _KNOWN)
-        if unknown:
-            raise InvalidRequest(
-                f"unknown option{'s' if len(unknown) > 1 else ''} {', '.join(unknown)};"
-                f" the source knows {', '.join(_KNOWN.values())}"
-            )
-
-    def text(self, name: str) -> str | None:
-        """Return an option, None when it was not given."""
-        return self._given.get(name.lower())
-
-    def bootstrap(self) -> str:
-        """Return the addresses, which must be there and make sense."""
-        text = self.text("kafka.bootstrap.servers")
-        if not text or not addresses_of(text):
-            raise InvalidRequest("kafka.bootstrap.servers is missing: addresses of brokers")
-        return text
 
     def selection(self) -> Selection:
         """Return which partitions are wanted; exactly one option says so."""
@@ -305,24 +275,6 @@ class _OptionReader:
             fails_on_data_loss=self.flag("failOnDataLoss", default=True),
             is_committed_only=self.isolation() == "read_committed",
         )
-
-    def count(self, name: str) -> int | None:
-        """Return a number above zero, None when it was not given."""
-        text = self.text(name)
-        if text is None:
-            return None
-        if not text.strip().isdecimal() or not 1 <= int(text) < 2**63:
-            raise InvalidRequest(f"{name} is {text!r}, not a number from 1 on")
-        return int(text)
-
-    def flag(self, name: str, *, default: bool) -> bool:
-        """Return true or false."""
-        text = self.text(name)
-        if text is None:
-            return default
-        if text.lower() not in ("true", "false"):
-            raise InvalidRequest(f"{name} is {text!r}, not true or false")
-        return text.lower() == "true"
 
 
 def parse_time_ms(text: str) -> int:

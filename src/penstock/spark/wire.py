@@ -1,8 +1,8 @@
 """Bytes of the Kafka protocol, for a client that wants record batches as they are.
 
-Requests and answers have the schemas of `kio`, except Fetch: its answer is cut by hand, so that
-record bytes stay where the socket put them. Fetch is spoken in version 11, the newest one without
-compact types, which every broker of the last years answers.
+Requests and answers have the schemas of `kio`, except Fetch and Produce: they are cut by hand, so
+that record bytes stay where they are. Both are spoken in the newest version without compact types,
+which every broker of the last years answers.
 """
 
 import io
@@ -20,6 +20,8 @@ from penstock.errors import InvalidRequest
 CLIENT_ID = "penstock-spark"
 FETCH_KEY = 1
 FETCH_VERSION = 11
+PRODUCE_KEY = 0
+PRODUCE_VERSION = 8
 SIZE = struct.Struct(">i")
 _HEADER = struct.Struct(">hhih")
 _FETCH = struct.Struct(">iiiibii")
@@ -29,6 +31,10 @@ _ANSWER_PARTITION = struct.Struct(">ihqqq")
 _INT16 = struct.Struct(">h")
 _INT32 = struct.Struct(">i")
 _ABORTED = struct.Struct(">qq")
+_PRODUCE = struct.Struct(">hhii")
+_PRODUCE_PARTITION = struct.Struct(">iii")
+_PRODUCED = struct.Struct(">ihqqq")
+_ALL_REPLICAS = -1
 _CONSUMER = -1
 _NO_SESSION = (0, -1)
 _UNKNOWN = -1
@@ -58,6 +64,15 @@ class FetchAnswer:
     start_offset: int
     records: memoryview
     aborted: tuple[tuple[int, int], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ProduceAnswer:
+    """What became of one batch; the message may say more than the code."""
+
+    error_code: int
+    base_offset: int
+    message: str
 
 
 def encode_request(message: Any, correlation_id: int) -> bytes:
@@ -152,6 +167,54 @@ def _decode_fetch(frame: memoryview) -> FetchAnswer:
     position += _INT32.size
     records = frame[position : position + max(size_bytes, 0)]
     return FetchAnswer(error_code or code, high_watermark, start_offset, records, aborted)
+
+
+def encode_produce(
+    topic: str, partition: int, batch_bytes: int, *, wait_ms: int, correlation_id: int
+) -> bytes:
+    """Return what comes before the bytes of one batch in its Produce, with the size in front."""
+    body = b"".join(
+        (
+            _HEADER.pack(PRODUCE_KEY, PRODUCE_VERSION, correlation_id, len(CLIENT_ID)),
+            CLIENT_ID.encode(),
+            _PRODUCE.pack(-1, _ALL_REPLICAS, wait_ms, 1),
+            _text(topic),
+            _PRODUCE_PARTITION.pack(1, partition, batch_bytes),
+        )
+    )
+    return SIZE.pack(len(body) + batch_bytes) + body
+
+
+def decode_produce(frame: memoryview) -> ProduceAnswer:
+    """Cut the answer to a Produce of one batch."""
+    try:
+        return _decode_produce(frame)
+    except struct.error as error:
+        raise InvalidRequest(f"a produce answer of {len(frame)} bytes is cut short") from error
+
+
+def _decode_produce(frame: memoryview) -> ProduceAnswer:
+    # The number of the request and the count of topics come first.
+    position = 2 * _INT32.size
+    (name_bytes,) = _INT16.unpack_from(frame, position)
+    position += _INT16.size + name_bytes + _INT32.size
+    _, error_code, base_offset, _, _ = _PRODUCED.unpack_from(frame, position)
+    position += _PRODUCED.size
+    (count,) = _INT32.unpack_from(frame, position)
+    position += _INT32.size
+    messages = []
+    for _ in range(count):
+        message, position = _nullable_text(frame, position + _INT32.size)
+        messages.append(message)
+    message, _ = _nullable_text(frame, position)
+    return ProduceAnswer(error_code, base_offset, message or "; ".join(filter(None, messages)))
+
+
+def _nullable_text(frame: memoryview, position: int) -> tuple[str, int]:
+    (size,) = _INT16.unpack_from(frame, position)
+    position += _INT16.size
+    end = position + max(size, 0)
+    return bytes(frame[position:end]).decode(errors="replace"), end
 
 
 def _text(text: str) -> bytes:
