@@ -110,7 +110,9 @@ class Housekeeper:
         while True:
             await asyncio.sleep(self._options.checkpoint_interval_ms / 1000)
             for log in list(self._cluster.logs()):
-                await self._work_on(log, "checkpoint", self._checkpoint)
+                # Thousands of idle logs must not each wake a thread every second.
+                if log.log.needs_checkpoint or log.needs_snapshot:
+                    await self._work_on(log, "checkpoint", self._checkpoint)
 
     async def _work_on(
         self, log: ReplicatedLog, work: str, run: Callable[[ReplicatedLog], Awaitable[None]]

@@ -33,8 +33,10 @@ class MoveQueue:
         return frozenset(waiting)
 
     def _takes_turn(self, replicas: Replicas) -> bool:
+        if not replicas.former:
+            return False
         leader = self._leaders.leader_of(replicas.group)
-        return bool(replicas.former) and leader is not None and leader.node >= 0
+        return leader is not None and leader.node >= 0
 
 
 def _newcomers(replicas: Replicas) -> list[int]:

@@ -88,7 +88,8 @@ class Rests:
     def tick(self) -> None:
         """Let one tick of time pass."""
         for log in tuple(self._logs.values()):
-            if log.rest is None:
+            # Not `log.rest`: a thousand groups that rest are passed over with every tick.
+            if log.raft.rest is None:
                 log.tick()
         for node, peer in self._peers.items():
             peer.silent_ticks += 1
@@ -112,19 +113,22 @@ class Rests:
     # What this node leads.
 
     def _beat(self) -> None:
-        for log in tuple(self._logs.values()):
-            if log.rest is None and log.raft.is_quiet and self._hears_members_of(log):
-                log.raft.try_rest()
         resting = [
             (group, rest)
             for group, log in self._logs.items()
-            if (rest := log.rest) is not None and log.raft.role is Role.LEADER
+            if log.raft.role is Role.LEADER and (rest := self._rest_of_led(log)) is not None
         ]
         if resting != self._resting:
             self._resting = resting
             self._beats = self._compose(resting)
         for node in self._transport.connected:
             self._transport.send_beat(node, self._beats.get(node, b""))
+
+    def _rest_of_led(self, log: ReplicatedLog) -> Rest | None:
+        raft = log.raft
+        if raft.rest is None and raft.is_quiet and self._hears_members_of(log):
+            raft.try_rest()
+        return log.rest
 
     def _hears_members_of(self, log: ReplicatedLog) -> bool:
         for member in log.raft.membership.members:

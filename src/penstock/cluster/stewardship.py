@@ -47,23 +47,26 @@ class Stewardship:
         if len(self._settled) > len(wanted):
             self._settled.clear()
         for log in logs:
-            if not log.is_serving:
+            if self._is_settled(log, wanted) or not log.is_serving:
                 continue
             if log.identity.group == METADATA_GROUP:
                 self._tend_metadata(log)
                 commands += self._replacements()
-            elif log.identity.group in wanted and not self._is_settled(log, wanted):
+            elif log.identity.group in wanted:
                 may_admit = log.identity.group not in waiting
                 commands += self._tend_group(log, wanted[log.identity.group], may_admit=may_admit)
         return commands
 
     def _is_settled(self, log: ReplicatedLog, wanted: dict[int, Replicas]) -> bool:
         """Whether a group at rest had nothing left to do when it was last looked at."""
-        if log.rest is None:
-            return False
-        group = log.identity.group
-        replicas, membership = self._settled.get(group, (None, None))
-        return replicas is wanted[group] and membership is log.raft.membership
+        raft = log.raft
+        settled = self._settled.get(log.identity.group)
+        return (
+            settled is not None
+            and raft.rest is not None
+            and settled[0] is wanted.get(log.identity.group)
+            and settled[1] is raft.membership
+        )
 
     def _tend_metadata(self, log: ReplicatedLog) -> None:
         """Every node follows the metadata; some of them vote on it."""

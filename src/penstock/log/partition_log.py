@@ -283,18 +283,26 @@ class PartitionLog:
 
     # Checkpoints.
 
+    @property
+    def needs_checkpoint(self) -> bool:
+        """True when something was written since the last checkpoint."""
+        segment = self.segments[-1] if self.segments else None
+        return (
+            segment is not None
+            and segment.written_rows > 0
+            and segment.first_index + segment.written_rows > self._checkpointed_index
+        )
+
     def take_checkpoint(self) -> "CheckpointRun | None":
         """Return what is written since the last checkpoint, to be synced in a thread.
 
         The sizes are taken now and the sync comes later, so that they never lead. A flush may run
         at the same time, a truncation may not.
         """
-        segment = self.segments[-1] if self.segments else None
-        if segment is None or segment.written_rows == 0:
+        if not self.needs_checkpoint:
             return None
+        segment = self.segments[-1]
         next_index = segment.first_index + segment.written_rows
-        if next_index <= self._checkpointed_index:
-            return None
         return CheckpointRun(
             file=self._checkpoint,
             segment=segment,
