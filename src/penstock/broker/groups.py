@@ -68,10 +68,10 @@ class ShardMachine:
         """Return the durable state of the shard."""
         return self.shard.snapshot()
 
-    def restore(self, payload: bytes, index: EntryIndex) -> None:
+    def restore(self, payload: Buffer, index: EntryIndex) -> None:
         """Replace the state by that of a snapshot."""
         del index
-        self.shard = GroupShard.restore(self._limits, payload)
+        self.shard = GroupShard.restore(self._limits, bytes(payload))
 
 
 class Groups:

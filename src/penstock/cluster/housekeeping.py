@@ -39,6 +39,10 @@ _DISK_CHECK_INTERVAL_S = 1.0
 _TRAFFIC_INTERVAL_S = 5.0
 # The scrub reads at most this much per second, to leave the disk to others.
 _SCRUB_BYTES_PER_S = 32 * 1024 * 1024
+# Replay after a restart reads about this much at most; records are replayed faster than the rest.
+REPLAYED_ENTRIES_MAX = 50_000
+REPLAYED_LOG_BYTES_MAX = 512 * 1024 * 1024
+REPLAYED_STATE_BYTES_MAX = 64 * 1024 * 1024
 
 
 class DiskSpace:
@@ -111,7 +115,7 @@ class Housekeeper:
             await asyncio.sleep(self._options.checkpoint_interval_ms / 1000)
             for log in list(self._cluster.logs()):
                 # Thousands of idle logs must not each wake a thread every second.
-                if log.log.needs_checkpoint or log.needs_snapshot:
+                if log.log.needs_checkpoint or is_snapshot_due(log):
                     await self._work_on(log, "checkpoint", self._checkpoint)
 
     async def _work_on(
@@ -145,7 +149,7 @@ class Housekeeper:
         )
 
     async def _checkpoint(self, log: ReplicatedLog) -> None:
-        if log.needs_snapshot:
+        if is_snapshot_due(log):
             await undisturbed(log.save_snapshot())
         await undisturbed(log.checkpoint())
 
@@ -247,6 +251,23 @@ class Housekeeper:
                     _report(log, segment, damage)
                 if not await self._cluster.mend(log, segment, damage) and not damage.is_log:
                     log.fail(Corruption(f"{damage.path} is damaged: {damage.reason}"))
+
+
+def is_snapshot_due(log: ReplicatedLog) -> bool:
+    """True when a restart would have to replay much.
+
+    A large state is not saved again before there is twice as much to replay, so that saving it
+    costs no more than a share of what is written anyway.
+    """
+    if log.applied_index + 1 - log.snapshot_index >= REPLAYED_ENTRIES_MAX:
+        return True
+    if log.log.size_bytes < REPLAYED_STATE_BYTES_MAX:
+        # Most logs are small, and are looked at every second.
+        return False
+    log_bytes, state_bytes = log.log.bytes_from(log.snapshot_index)
+    return log_bytes >= REPLAYED_LOG_BYTES_MAX or state_bytes >= max(
+        REPLAYED_STATE_BYTES_MAX, 2 * log.snapshot_bytes
+    )
 
 
 def _removable(log: ReplicatedLog, now_ms: int, deletable_index: int) -> list[Segment]:

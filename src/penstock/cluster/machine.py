@@ -36,7 +36,7 @@ class Machine(Protocol):
     def snapshot(self) -> bytes:
         """Return the whole state."""
 
-    def restore(self, payload: bytes, index: EntryIndex) -> None:
+    def restore(self, payload: Buffer, index: EntryIndex) -> None:
         """Replace the state by that of a snapshot."""
 
 

@@ -521,7 +521,7 @@ class ClusterMetadata:
             )
         )
 
-    def restore(self, payload: bytes, index: EntryIndex) -> None:
+    def restore(self, payload: Buffer, index: EntryIndex) -> None:
         """Replace the state by that of a snapshot."""
         snapshot = _decode_snapshot(payload)
         self.cluster_id = snapshot.cluster_id

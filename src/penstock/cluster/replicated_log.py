@@ -77,8 +77,6 @@ logger = logging.getLogger(__name__)
 
 _DRAIN_BYTES_MAX = 32 * 1024 * 1024
 _QUEUED_BYTES_MAX = 256 * 1024 * 1024
-# Replay after a restart reads at most about this many entries.
-_SNAPSHOT_ENTRIES = 50_000
 # An entry that nobody waits for is flushed by itself after this time.
 _SOON_S = 0.02
 FIRST_INDEX = EntryIndex(1)
@@ -97,7 +95,7 @@ class SavedState(msgspec.Struct, frozen=True):
     membership: bytes
     membership_index: int
     next_offset: int
-    machine: bytes
+    machine: memoryview
 
 
 _encode_state = msgspec.msgpack.Encoder().encode
@@ -192,7 +190,7 @@ class ReplicatedLog:
         disk = workplace.disk
         disk.make_directory(directory)
         if load_snapshot(disk, directory) is None:
-            state = SavedState(membership.encode(), 0, 0, machine.snapshot())
+            state = SavedState(membership.encode(), 0, 0, memoryview(machine.snapshot()))
             snapshot = Snapshot(FIRST_INDEX, Term(0), _encode_state(state))
             save_snapshot(disk, directory, snapshot)
 
@@ -201,11 +199,12 @@ class ReplicatedLog:
     def _recover(self, hard_state_file: HardStateFile) -> Recovered:
         snapshot = load_snapshot(self._workplace.disk, self.log.directory)
         if snapshot is None:
-            state = SavedState(Membership().encode(), 0, 0, self.machine.snapshot())
+            state = SavedState(Membership().encode(), 0, 0, memoryview(self.machine.snapshot()))
             snapshot = Snapshot(FIRST_INDEX, Term(0), _encode_state(state))
         else:
             state = _decode_state(snapshot.payload)
         self._check_continues(snapshot)
+        self.snapshot_bytes = len(snapshot.payload)
         self.machine.restore(state.machine, snapshot.index)
         if self.log.is_empty:
             self.log.begin_at(
@@ -591,6 +590,7 @@ class ReplicatedLog:
         assert found is not None, "a snapshot is swapped in with its state"
         state = _decode_state(found.payload)
         self.machine.restore(state.machine, found.index)
+        self.snapshot_bytes = len(found.payload)
         self._snapshot = snapshot
         self._membership = snapshot.membership
         self._membership_index = EntryIndex(state.membership_index)
@@ -722,11 +722,6 @@ class ReplicatedLog:
         """True while a follower copies the files of the last snapshot."""
         return self._workplace.loop.time() < self.held_until_s
 
-    @property
-    def needs_snapshot(self) -> bool:
-        """True when a restart would have to replay many entries."""
-        return self.applied_index - self._snapshot.index >= _SNAPSHOT_ENTRIES
-
     async def checkpoint(self) -> None:
         """Note how far the files are durable, so that a restart reads less of them."""
         await self._storage.run_checkpoint()
@@ -741,7 +736,7 @@ class ReplicatedLog:
             self._membership.encode(),
             self._membership_index,
             self.high_watermark,
-            self.machine.snapshot(),
+            memoryview(self.machine.snapshot()),
         )
         membership = self._membership
         snapshot = Snapshot(index, self.log.term_at(index - 1), _encode_state(state))
@@ -753,6 +748,7 @@ class ReplicatedLog:
         finally:
             self.is_snapshotting = False
         self._snapshot = RaftSnapshot(EntryIndex(index - 1), snapshot.term, membership)
+        self.snapshot_bytes = len(snapshot.payload)
 
     # The end.
 

@@ -43,7 +43,7 @@ class _Snapshot(msgspec.Struct, frozen=True):
     producers: dict[int, ProducerState]
     newest_timestamp: int = 0
     delivery: bytes = b""
-    arrivals: bytes = b""
+    arrivals: memoryview = memoryview(b"")
     archived: Archived | None = None
 
 
@@ -173,12 +173,12 @@ class TopicMachine:
                 self.producers,
                 self._newest_timestamp,
                 self.delivery.snapshot(),
-                self.arrivals.snapshot(),
+                memoryview(self.arrivals.snapshot()),
                 self._archived,
             )
         )
 
-    def restore(self, payload: bytes, index: EntryIndex) -> None:
+    def restore(self, payload: Buffer, index: EntryIndex) -> None:
         """Replace the state by that of a snapshot."""
         del index
         snapshot = _decode_snapshot(payload)

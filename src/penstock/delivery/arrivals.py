@@ -36,7 +36,7 @@ from penstock.record import (
 class _Snapshot(msgspec.Struct, frozen=True, array_like=True):
     priorities: dict[int, bytes]
     window: bytes
-    stage: bytes
+    stage: memoryview
 
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -101,9 +101,10 @@ class Arrivals:
         priorities = {
             priority: offsets.serialize() for priority, offsets in self.priorities.items()
         }
-        return _encode(_Snapshot(priorities, self.window.snapshot(), self.stage.snapshot()))
+        stage = memoryview(self.stage.snapshot())
+        return _encode(_Snapshot(priorities, self.window.snapshot(), stage))
 
-    def restore(self, payload: bytes) -> None:
+    def restore(self, payload: Buffer) -> None:
         """Replace the state by that of a snapshot."""
         saved = _decode(payload)
         self.priorities.clear()

@@ -25,10 +25,11 @@ import msgspec
 
 from penstock.delivery.stage_events import (
     index_and_place,
-    pack_numbers,
     stage_number,
     unpack_numbers,
+    view_numbers,
 )
+from penstock.record import Buffer
 
 # Sorting a run takes some twenty milliseconds, and as many runs have to be looked at as there are.
 _RUN_ROWS = 1 << 16
@@ -53,10 +54,10 @@ class _SavedRun(msgspec.Struct, frozen=True, array_like=True):
     first_due: int
     low: int
     high: int
-    dues: bytes
+    dues: memoryview
     spans: list[tuple[int, int]] | None
-    numbers: bytes
-    wheres: bytes
+    numbers: memoryview
+    wheres: memoryview
 
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -307,10 +308,10 @@ class _Run:
             first_due=self.first_due,
             low=self.low,
             high=self.high,
-            dues=pack_numbers(self.dues),
+            dues=view_numbers(self.dues),
             spans=self._spans,
-            numbers=pack_numbers(self._numbers),
-            wheres=b"" if self._wheres is None else pack_numbers(self._wheres),
+            numbers=view_numbers(self._numbers),
+            wheres=view_numbers(array("q") if self._wheres is None else self._wheres),
         )
 
     @classmethod
@@ -473,6 +474,6 @@ class Stage:
         """Return the whole state."""
         return _encode([run.saved() for run in self._runs])
 
-    def restore(self, payload: bytes) -> None:
+    def restore(self, payload: Buffer) -> None:
         """Replace the state by that of a snapshot."""
         self._runs = [_Run.restored(saved) for saved in _decode(payload)]

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from penstock.errors import InvalidRequest, MessageNotFound
-from penstock.record import Record
+from penstock.record import Buffer, Record
 
 # An entry brings fewer messages than this.
 _PLACE_BITS = 20
@@ -125,7 +125,17 @@ def pack_numbers(numbers: "Iterable[int] | array[int]") -> bytes:
     return packed.tobytes()
 
 
-def unpack_numbers(packed: bytes) -> "array[int]":
+def view_numbers(numbers: "array[int]") -> memoryview:
+    """Return what `pack_numbers` does, without a copy where the machine allows it.
+
+    The array must not grow or shrink while the view is there.
+    """
+    if sys.byteorder == "big":
+        return memoryview(pack_numbers(numbers))
+    return memoryview(numbers).cast("B")
+
+
+def unpack_numbers(packed: Buffer) -> "array[int]":
     """Return what `pack_numbers` was given."""
     numbers = array("q")
     numbers.frombytes(packed)

@@ -464,6 +464,20 @@ class PartitionLog:
             if row.kind == EntryKind.RECORDS and row.size:
                 yield segment.files.log.read_at(row.log_position, row.size)
 
+    def bytes_from(self, start: int) -> tuple[int, int]:
+        """Return how many bytes of records and of other entries there are from `start` on."""
+        log_bytes = state_bytes = 0
+        for segment in reversed(self.segments):
+            if segment.next_index <= start:
+                break
+            log_bytes += segment.log_bytes
+            state_bytes += segment.state_bytes
+            if segment.first_index < start:
+                row = segment.table.row(start - segment.first_index)
+                log_bytes -= row.log_position
+                state_bytes -= row.state_position
+        return log_bytes, state_bytes
+
     def rows(self, start: int) -> Iterator[tuple[Row, Segment, int]]:
         """Yield row, segment and index of every entry from `start` on."""
         for segment in self.segments:

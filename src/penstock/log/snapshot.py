@@ -20,6 +20,7 @@ from crc32c import crc32c
 
 from penstock.ids import EntryIndex, Term
 from penstock.log.disk import Disk
+from penstock.record import Buffer
 
 _HEADER = struct.Struct("<8sqqI")
 _CHECKED = struct.Struct("<qq")
@@ -34,13 +35,13 @@ class Snapshot:
 
     index: EntryIndex
     term: Term
-    payload: bytes
+    payload: Buffer
 
 
 def save_snapshot(disk: Disk, directory: Path, snapshot: Snapshot) -> None:
     """Write a snapshot durably and remove the older ones."""
-    checked = _CHECKED.pack(snapshot.index, snapshot.term) + snapshot.payload
-    header = _HEADER.pack(_MAGIC, snapshot.index, snapshot.term, crc32c(checked))
+    crc = _crc(snapshot.index, snapshot.term, snapshot.payload)
+    header = _HEADER.pack(_MAGIC, snapshot.index, snapshot.term, crc)
     temporary = directory / _TEMPORARY
     file = disk.create(temporary)
     file.write_at(0, [header, snapshot.payload])
@@ -76,7 +77,12 @@ def read_snapshot(disk: Disk, path: Path) -> Snapshot | None:
     if len(data) < _HEADER.size:
         return None
     magic, index, term, crc = _HEADER.unpack_from(data)
-    payload = data[_HEADER.size :]
-    if magic != _MAGIC or crc != crc32c(_CHECKED.pack(index, term) + payload):
+    # A state may be large, and is not copied on its way to the machine.
+    payload = memoryview(data)[_HEADER.size :]
+    if magic != _MAGIC or crc != _crc(index, term, payload):
         return None
     return Snapshot(EntryIndex(index), Term(term), payload)
+
+
+def _crc(index: int, term: int, payload: Buffer) -> int:
+    return crc32c(payload, crc32c(_CHECKED.pack(index, term)))

@@ -36,7 +36,7 @@ class Witness(TopicMachine):
         self.events.append(entry.payload)
         return Offset(len(self.events))
 
-    def restore(self, payload: bytes, index: EntryIndex) -> None:
+    def restore(self, payload: Buffer, index: EntryIndex) -> None:
         super().restore(payload, index)
         self.events = []
 

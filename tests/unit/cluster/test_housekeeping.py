@@ -8,7 +8,14 @@ from typing import Any
 import pytest
 from crc32c import crc32c
 
-from penstock.cluster import Archived, Cluster, DiskSpace, Housekeeper, choose_replicas
+from penstock.cluster import (
+    Archived,
+    Cluster,
+    DiskSpace,
+    Housekeeper,
+    choose_replicas,
+    housekeeping,
+)
 from penstock.config import NodeOptions
 from penstock.errors import Conflict, Corruption, DiskFull, OffsetOutOfRange, StorageFailed
 from penstock.ids import Offset
@@ -482,5 +489,40 @@ def test_an_entry_can_be_appended_while_the_scrub_checks_a_row(
 
         monkeypatch.setattr("penstock.log.index.crc32c", check_beside_an_append)
         assert table.checked_row(0) is not None
+
+    run(scene())
+
+
+@pytest.mark.parametrize(
+    "limit", ["REPLAYED_ENTRIES_MAX", "REPLAYED_LOG_BYTES_MAX", "REPLAYED_STATE_BYTES_MAX"]
+)
+def test_a_snapshot_is_due_before_much_would_have_to_be_replayed(
+    limit: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(housekeeping, limit, 20 if limit == "REPLAYED_ENTRIES_MAX" else 4_000)
+    if limit == "REPLAYED_LOG_BYTES_MAX":
+        monkeypatch.setattr(housekeeping, "REPLAYED_STATE_BYTES_MAX", 4_000)
+
+    async def scene() -> None:
+        house = await House.opened(SimMachine())
+        await house.topic(segment_bytes="1000000")
+        partition = house.cluster.partition(PLACE)
+        now_ms = house.machine.clock.now_ms()
+        attributes: tuple[tuple[str, bytes], ...] = ()
+        if limit == "REPLAYED_STATE_BYTES_MAX":
+            attributes = (("penstock-deliver-at", str(now_ms + 60_000).encode()),)
+        made = encode_batch([Record(0, now_ms, None, VALUE, attributes)])
+
+        saved = 0
+        for _ in range(60):
+            (one,) = split_batches(bytearray(made))
+            staged = partition.intake.publish(one, window_ms=0)
+            await (partition.publish(one) if staged is None else staged)
+            if housekeeping.is_snapshot_due(partition.log):
+                await partition.log.save_snapshot()
+                assert not housekeeping.is_snapshot_due(partition.log)
+                saved += 1
+
+        assert saved in range(2, 8)
 
     run(scene())

@@ -53,7 +53,7 @@ class Diary:
     def snapshot(self) -> bytes:
         return repr(self.events).encode()
 
-    def restore(self, payload: bytes, index: EntryIndex) -> None:
+    def restore(self, payload: Buffer, index: EntryIndex) -> None:
         self.events = eval(payload)
 
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from penstock.errors import Corruption, StorageFailed
 from penstock.ids import Term
 from penstock.log import LogSettings, PartitionLog, Segment, plan_compaction
-from penstock.log.index import HEADER_BYTES, ROW_BYTES
+from penstock.log.index import HEADER_BYTES, ROW_BYTES, EntryKind
 from penstock.record import Record
 
 from .entries import (
@@ -219,6 +219,20 @@ def test_terms_agree_with_a_walk(scene: Scene) -> None:
         upto = [number for number, found in enumerate(scene.terms) if found <= term]
         expected = (scene.terms[upto[-1]], scene.ends[upto[-1]]) if upto else None
         assert log.end_offset_of_term(term) == expected
+
+
+@settings(max_examples=60, deadline=None)
+@given(scene=scenes(), data=st.data())
+def test_bytes_from_an_index_on_agree_with_a_walk(scene: Scene, data: st.DataObject) -> None:
+    log = scene.log
+    start = data.draw(st.integers(0, len(scene.terms) + 1))
+
+    rows = [row for row, _, _ in log.rows(start)]
+
+    assert log.bytes_from(start) == (
+        sum(row.size for row in rows if row.kind == EntryKind.RECORDS),
+        sum(row.size for row in rows if row.kind != EntryKind.RECORDS),
+    )
 
 
 def test_a_record_that_is_not_written_yet_is_not_looked_at() -> None:
