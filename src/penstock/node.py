@@ -115,7 +115,9 @@ class Node:
             queue_door=SqsDoor(self._broker, _sqs_options(options)).answer,
         )
         try:
-            self._http = await serve_http(app, options.host, options.http_port)
+            self._http = await serve_http(
+                app, options.host, options.http_port, shortcuts=app.shortcuts
+            )
         except OSError as error:
             raise _address_taken("http_port", options.host, options.http_port, error) from error
         self.http_port = self._http.port

@@ -25,7 +25,7 @@ from penstock.cli.main import EXIT_CODES, app
 from penstock.cluster import DEFINITIONS
 from penstock.config import NodeOptions, reference_markdown
 from penstock.protocols.http import create_app
-from penstock.protocols.http.app import ERROR_STATUSES
+from penstock.protocols.http.failures import ERROR_STATUSES
 from penstock.protocols.kafka.apis import all_apis
 from penstock.protocols.kafka.errors import error_code
 from penstock.spark import OPTIONS as SPARK_OPTIONS

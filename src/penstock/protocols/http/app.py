@@ -1,5 +1,6 @@
-"""The application behind the HTTP port: endpoints, and the table of errors."""
+"""The application behind the HTTP port: all endpoints, and what becomes of errors."""
 
+from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
@@ -11,27 +12,28 @@ from starlette.responses import HTMLResponse, Response
 from starlette.routing import BaseRoute, Route
 
 from penstock import __version__
-from penstock.errors import Conflict, InvalidRequest, NotFound, PenstockError, Unavailable
-from penstock.protocols.http.answers import (
-    Check,
-    Failure,
-    FailureAnswer,
-    Health,
-    Readiness,
-    describe_failure,
-)
+from penstock.errors import PenstockError
+from penstock.protocols.http.answers import Check, Failure, Health, Readiness
 from penstock.protocols.http.archives import archive_endpoints
 from penstock.protocols.http.cluster import cluster_endpoints
 from penstock.protocols.http.dead_letters import dead_letter_endpoints
 from penstock.protocols.http.documentation import render_page
-from penstock.protocols.http.endpoints import Answer, Endpoint
-from penstock.protocols.http.exchange import BODY_BYTES_MAX, Call, json_response
+from penstock.protocols.http.endpoints import (
+    BODY_BYTES_MAX,
+    JSON,
+    Answer,
+    Call,
+    Endpoint,
+    Shortcut,
+)
+from penstock.protocols.http.exchange import encode_json, in_full, json_response
+from penstock.protocols.http.failures import Refusal, refusal_of, refuse, surprise
 from penstock.protocols.http.groups import group_endpoints
 from penstock.protocols.http.openapi import describe
 from penstock.protocols.http.publishing import publishing_endpoints
 from penstock.protocols.http.receiving import receiving_endpoints
 from penstock.protocols.http.records import record_endpoints
-from penstock.protocols.http.routing import ShapeRouter
+from penstock.protocols.http.routing import ShapeRouter, Shapes, shortcuts_of
 from penstock.protocols.http.scheduled import schedule_endpoints
 from penstock.protocols.http.streaming import streaming_endpoints
 from penstock.protocols.http.tasks import task_endpoints
@@ -39,23 +41,19 @@ from penstock.protocols.http.topics import topic_endpoints
 from penstock.protocols.http.traces import trace_endpoints
 from penstock.protocols.http.view import NodeView
 
-# The first class that an error belongs to decides.
-ERROR_STATUSES: tuple[tuple[type[PenstockError], int], ...] = (
-    (InvalidRequest, 400),
-    (NotFound, 404),
-    (Conflict, 409),
-    (Unavailable, 503),
-    (PenstockError, 500),
-)
-RETRY_AFTER_S = 1
-
 # The page carries its own style and nothing else, so nothing else may load or run.
 PAGE_POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 
 
+class HttpApp(Starlette):
+    """The endpoints, and those of them that the server may answer by itself."""
+
+    shortcuts: Shapes[Shortcut]
+
+
 def create_app(
     view: NodeView, *, body_bytes_max: int = BODY_BYTES_MAX, queue_door: Call | None = None
-) -> Starlette:
+) -> HttpApp:
     """Build the application; it asks `view` anew for every answer.
 
     `queue_door` answers at `/` and below the account numbers that addresses of queues begin with.
@@ -89,7 +87,7 @@ def create_app(
         return HTMLResponse(render_page(document()), headers=headers)
 
     routes: list[BaseRoute] = [
-        Route(each.path, each.call, methods=[each.method]) for each in endpoints
+        Route(each.path, in_full(each.call), methods=[each.method]) for each in endpoints
     ]
     routes += [Route("/openapi.json", openapi), Route("/docs", docs)]
     if queue_door is not None:
@@ -97,7 +95,7 @@ def create_app(
             Route("/", queue_door, methods=["POST"]),
             Route("/{account:int}/{queue}", queue_door, methods=["GET", "POST"]),
         ]
-    app = Starlette(
+    app = HttpApp(
         exception_handlers={
             HTTPException: _on_http_exception,
             PenstockError: _on_penstock_error,
@@ -105,13 +103,14 @@ def create_app(
         },
     )
     app.router = ShapeRouter(routes, endpoints)
+    app.shortcuts = shortcuts_of(endpoints)
     return app
 
 
 def _endpoints(view: NodeView) -> list[Endpoint]:
-    async def health(_request: Request) -> Response:
+    async def health(_path: Mapping[str, str], _body: bytes) -> bytes:
         uptime_s = round(view.uptime_s(), 3)
-        return json_response(Health(version=__version__, node_id=view.node_id, uptime_s=uptime_s))
+        return encode_json(Health(version=__version__, node_id=view.node_id, uptime_s=uptime_s))
 
     async def ready(_request: Request) -> Response:
         checks = [
@@ -135,7 +134,7 @@ def _endpoints(view: NodeView) -> list[Endpoint]:
             description="Restart the node when this stops answering. It says nothing about disks"
             " or partitions; ask `/ready` for those.",
             answers={200: Answer(meaning="The process is alive.", body=Health)},
-            call=health,
+            call=Shortcut(health, is_for_any_site=True),
         ),
         Endpoint(
             path="/ready",
@@ -159,16 +158,13 @@ def _endpoints(view: NodeView) -> list[Endpoint]:
     ]
 
 
-def _failure(failure: Failure, *, status: int, headers: dict[str, str] | None = None) -> Response:
-    return json_response(FailureAnswer(error=failure), status=status, headers=headers)
+def _response(refusal: Refusal) -> Response:
+    return Response(refusal.body, refusal.status, refusal.headers, media_type=JSON)
 
 
 async def _on_penstock_error(_request: Request, error: Exception) -> Response:
     assert isinstance(error, PenstockError)
-    status = next(status for kind, status in ERROR_STATUSES if isinstance(error, kind))
-    failure = describe_failure(error)
-    headers = {"Retry-After": str(RETRY_AFTER_S)} if error.retryable else None
-    return _failure(failure, status=status, headers=headers)
+    return _response(refusal_of(error))
 
 
 async def _on_http_exception(request: Request, error: Exception) -> Response:
@@ -186,10 +182,9 @@ async def _on_http_exception(request: Request, error: Exception) -> Response:
             kind, message = "InvalidRequest", str(error.detail)
     failure = Failure(type=kind, message=message, retryable=False)
     headers = dict(error.headers) if error.headers else None
-    return _failure(failure, status=error.status_code, headers=headers)
+    return _response(refuse(failure, status=error.status_code, headers=headers))
 
 
 async def _on_surprise(_request: Request, _error: Exception) -> Response:
-    # The server logs the error with its trace; a client learns only that it is not at fault.
-    message = "The node failed on this request; its log tells why."
-    return _failure(Failure(type="InternalError", message=message, retryable=False), status=500)
+    # The server logs the error with its trace.
+    return _response(surprise())

@@ -1,6 +1,6 @@
 """The shape of one endpoint: what routing needs and what the OpenAPI document tells about it."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -10,6 +10,22 @@ from starlette.responses import Response
 from penstock.protocols.http.answers import FailureAnswer
 
 JSON = "application/json"
+BODY_BYTES_MAX = 64 * 1024
+
+Call = Callable[[Request], Awaitable[Response]]
+
+
+@dataclass(frozen=True, slots=True)
+class Shortcut:
+    """Answers with JSON, from the named parts of the path and the body alone.
+
+    What needs no more than that is served without the framework in between.
+    """
+
+    answer: Callable[[Mapping[str, str], bytes], Awaitable[bytes]]
+    body_bytes_max: int = BODY_BYTES_MAX
+    is_for_any_site: bool = False
+    """Whether a browser may ask for a page of another site."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,7 +59,7 @@ class Endpoint:
     summary: str
     description: str
     answers: dict[int, Answer]
-    call: Callable[[Request], Awaitable[Response]]
+    call: Call | Shortcut
     method: str = "GET"
     parameters: tuple[Parameter, ...] = ()
     body: type | None = None

@@ -1,7 +1,6 @@
 """Reads requests and writes answers: numbers in paths, JSON bodies, and whom changes come from."""
 
 import re
-from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
@@ -11,22 +10,23 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from penstock.errors import InvalidRequest
-from penstock.protocols.http.endpoints import JSON
+from penstock.protocols.http.endpoints import BODY_BYTES_MAX, JSON, Call, Shortcut
 
-BODY_BYTES_MAX = 64 * 1024
 NUMBER_MAX = 2**31 - 1
 
 Body = TypeVar("Body")
-Call = Callable[[Request], Awaitable[Response]]
 
 _DECODERS: dict[type, msgspec.json.Decoder[Any]] = {}
+
+
+encode_json = msgspec.json.Encoder().encode
 
 
 def json_response(
     body: object, *, status: int = 200, headers: dict[str, str] | None = None
 ) -> Response:
     """Answer with JSON."""
-    return Response(msgspec.json.encode(body), status, headers, media_type=JSON)
+    return Response(encode_json(body), status, headers, media_type=JSON)
 
 
 def read_number(request: Request, name: str) -> int:
@@ -57,7 +57,11 @@ def read_count(request: Request, *, default: int, most: int) -> int:
 
 async def read_body(request: Request, kind: type[Body], *, bytes_max: int = BODY_BYTES_MAX) -> Body:
     """Decode the body of a request, or raise `InvalidRequest`; nothing stands for `{}`."""
-    body = await _read_bytes(request, bytes_max)
+    return decode_body(await _read_bytes(request, bytes_max), kind)
+
+
+def decode_body(body: bytes, kind: type[Body]) -> Body:
+    """Decode a body, or raise `InvalidRequest`; nothing stands for `{}`."""
     try:
         return _decoder(kind).decode(body or b"{}")
     except msgspec.MsgspecError as error:
@@ -99,3 +103,16 @@ def from_here(call: Call) -> Call:
         return await call(request)
 
     return checked
+
+
+def in_full(call: Call | Shortcut) -> Call:
+    """Return what serves the requests that cannot take a shortcut."""
+    if not isinstance(call, Shortcut):
+        return call
+    shortcut = call
+
+    async def answer(request: Request) -> Response:
+        body = await _read_bytes(request, shortcut.body_bytes_max)
+        return Response(await shortcut.answer(request.path_params, body), media_type=JSON)
+
+    return answer if shortcut.is_for_any_site else from_here(answer)

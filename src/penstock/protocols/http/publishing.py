@@ -1,15 +1,15 @@
 """`/v1/topics/{topic}/publish` and `/messages`: one message, or many of which each can fail."""
 
+from collections.abc import Mapping
+
 from msgspec import UNSET
-from starlette.requests import Request
-from starlette.responses import Response
 
 from penstock.broker import NewMessage, Published
 from penstock.errors import InvalidRequest, PenstockError
 from penstock.protocols.http.answers import describe_failure
 from penstock.protocols.http.contents import read_headers, to_bytes
-from penstock.protocols.http.endpoints import FAILURES, TOPIC, Answer, Endpoint
-from penstock.protocols.http.exchange import from_here, json_response, read_body
+from penstock.protocols.http.endpoints import FAILURES, TOPIC, Answer, Endpoint, Shortcut
+from penstock.protocols.http.exchange import decode_body, encode_json
 from penstock.protocols.http.message_bodies import (
     MessageBody,
     PublishBatchBody,
@@ -30,23 +30,21 @@ _PRIORITIES = {"low": 1, "normal": PRIORITY_NORMAL, "high": 7} | {
 def publishing_endpoints(view: NodeView, *, bytes_max: int) -> list[Endpoint]:
     """Both ways to publish; a body of more than `bytes_max` is refused."""
 
-    async def publish(request: Request) -> Response:
-        body = await read_body(request, PublishBody, bytes_max=bytes_max)
+    async def publish(path: Mapping[str, str], content: bytes) -> bytes:
+        body = decode_body(content, PublishBody)
         new = _new_message(body, view.now_ms())
-        topic = request.path_params["topic"]
-        (result,) = await view.messages.publish(topic, [new], acks=body.acks)
+        (result,) = await view.messages.publish(path["topic"], [new], acks=body.acks)
         if isinstance(result, PenstockError):
             raise result
-        return json_response(_published(result))
+        return encode_json(_published(result))
 
-    async def publish_batch(request: Request) -> Response:
-        body = await read_body(request, PublishBatchBody, bytes_max=bytes_max)
+    async def publish_batch(path: Mapping[str, str], content: bytes) -> bytes:
+        body = decode_body(content, PublishBatchBody)
         if not 1 <= len(body.messages) <= BATCH_MAX:
             raise InvalidRequest(f"{len(body.messages)} messages were sent, not 1..{BATCH_MAX}")
-        topic = request.path_params["topic"]
-        results = await _publish_all(view.messages, topic, body, view.now_ms())
+        results = await _publish_all(view.messages, path["topic"], body, view.now_ms())
         failed = sum(isinstance(each, PenstockError) for each in results)
-        return json_response(
+        return encode_json(
             PublishedBatch(results=[_published(each) for each in results], failed=failed)
         )
 
@@ -62,7 +60,7 @@ def publishing_endpoints(view: NodeView, *, bytes_max: int) -> list[Endpoint]:
             body=PublishBody,
             example='{"key": "order-17", "value": {"total": 12}, "headers": {"source": "web"}}',
             answers={200: Answer(meaning="Where it went.", body=PublishedMessage), **FAILURES},
-            call=from_here(publish),
+            call=Shortcut(publish, bytes_max),
         ),
         Endpoint(
             path="/v1/topics/{topic}/messages",
@@ -78,7 +76,7 @@ def publishing_endpoints(view: NodeView, *, bytes_max: int) -> list[Endpoint]:
                 200: Answer(meaning="One result for each message.", body=PublishedBatch),
                 **FAILURES,
             },
-            call=from_here(publish_batch),
+            call=Shortcut(publish_batch, bytes_max),
         ),
     ]
 

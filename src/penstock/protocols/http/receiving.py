@@ -1,17 +1,15 @@
 """`/v1/topics/{topic}/groups/{group}/...`: receive messages and say what came of them."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from msgspec import UNSET
-from starlette.requests import Request
-from starlette.responses import Response
 
 from penstock.broker import Message, Nack, Reject
 from penstock.errors import PenstockError
 from penstock.protocols.http.answers import describe_failure
 from penstock.protocols.http.contents import show_headers, to_text
-from penstock.protocols.http.endpoints import FAILURES, GROUP, TOPIC, Answer, Endpoint
-from penstock.protocols.http.exchange import from_here, json_response, read_body
+from penstock.protocols.http.endpoints import FAILURES, GROUP, TOPIC, Answer, Endpoint, Shortcut
+from penstock.protocols.http.exchange import decode_body, encode_json
 from penstock.protocols.http.message_bodies import (
     AckBody,
     ExtendBody,
@@ -44,29 +42,29 @@ def receiving_endpoints(view: NodeView) -> list[Endpoint]:
 
 
 def _receiving(view: NodeView) -> list[Endpoint]:
-    async def receive(request: Request) -> Response:
-        body = await read_body(request, ReceiveBody)
+    async def receive(path: Mapping[str, str], content: bytes) -> bytes:
+        body = decode_body(content, ReceiveBody)
         found = await view.queues.receive(
-            request.path_params["topic"],
-            request.path_params["group"],
+            path["topic"],
+            path["group"],
             count_max=body.max,
             wait_ms=read_duration_ms("wait", body.wait, max_ms=WAIT_MS_MAX),
             lease_ms=_lease_ms(body.lease),
             consumer=body.consumer,
         )
-        return json_response(ReceivedMessages(messages=[show_message(each) for each in found]))
+        return encode_json(ReceivedMessages(messages=[show_message(each) for each in found]))
 
-    async def receive_any(request: Request) -> Response:
-        body = await read_body(request, ReceiveAnyBody)
+    async def receive_any(path: Mapping[str, str], content: bytes) -> bytes:
+        body = decode_body(content, ReceiveAnyBody)
         found = await view.queues.receive_any(
             body.topics,
-            request.path_params["group"],
+            path["group"],
             count_max=body.max,
             wait_ms=read_duration_ms("wait", body.wait, max_ms=WAIT_MS_MAX),
             lease_ms=_lease_ms(body.lease),
             consumer=body.consumer,
         )
-        return json_response(ReceivedMessages(messages=[show_message(each) for each in found]))
+        return encode_json(ReceivedMessages(messages=[show_message(each) for each in found]))
 
     answer = Answer(meaning="What was ready; perhaps nothing.", body=ReceivedMessages)
     return [
@@ -82,7 +80,7 @@ def _receiving(view: NodeView) -> list[Endpoint]:
             body=ReceiveBody,
             example='{"max": 100, "wait": "20s", "lease": "30s"}',
             answers={200: answer, **FAILURES},
-            call=from_here(receive),
+            call=Shortcut(receive),
         ),
         Endpoint(
             path="/v1/groups/{group}/receive",
@@ -94,20 +92,20 @@ def _receiving(view: NodeView) -> list[Endpoint]:
             body=ReceiveAnyBody,
             example='{"topics": ["orders", "payments"], "max": 10}',
             answers={200: answer, **FAILURES},
-            call=from_here(receive_any),
+            call=Shortcut(receive_any),
         ),
     ]
 
 
 def _settling(view: NodeView) -> list[Endpoint]:
-    async def ack(request: Request) -> Response:
-        body = await read_body(request, AckBody, bytes_max=_BODY_BYTES_MAX)
-        outcomes = await view.queues.ack(*_place(request), body.receipts)
+    async def ack(path: Mapping[str, str], content: bytes) -> bytes:
+        body = decode_body(content, AckBody)
+        outcomes = await view.queues.ack(*_place(path), body.receipts)
         return _settled(body.receipts, outcomes)
 
-    async def extend(request: Request) -> Response:
-        body = await read_body(request, ExtendBody, bytes_max=_BODY_BYTES_MAX)
-        topic, group = _place(request)
+    async def extend(path: Mapping[str, str], content: bytes) -> bytes:
+        body = decode_body(content, ExtendBody)
+        topic, group = _place(path)
         lease_ms = _lease_ms(body.lease)
         if lease_ms is None:
             lease_ms = view.queues.settings_of(topic, group).lease_ms
@@ -126,7 +124,7 @@ def _settling(view: NodeView) -> list[Endpoint]:
             body=AckBody,
             example='{"receipts": ["0.100000001.2a"]}',
             answers=_SETTLED,
-            call=from_here(ack),
+            call=Shortcut(ack, _BODY_BYTES_MAX),
         ),
         Endpoint(
             path=f"{_GROUP_PATH}/extend",
@@ -138,28 +136,28 @@ def _settling(view: NodeView) -> list[Endpoint]:
             body=ExtendBody,
             example='{"receipts": ["0.100000001.2a"], "lease": "2m"}',
             answers=_SETTLED,
-            call=from_here(extend),
+            call=Shortcut(extend, _BODY_BYTES_MAX),
         ),
     ]
 
 
 def _refusing(view: NodeView) -> list[Endpoint]:
-    async def nack(request: Request) -> Response:
-        body = await read_body(request, NackBody, bytes_max=_BODY_BYTES_MAX)
+    async def nack(path: Mapping[str, str], content: bytes) -> bytes:
+        body = decode_body(content, NackBody)
         default = FailedReceipt(receipt="", delay=body.delay, reason=body.reason)
         items = [_nack(each, default) for each in body.receipts]
-        outcomes = await view.queues.nack(*_place(request), items)
+        outcomes = await view.queues.nack(*_place(path), items)
         return _settled([each.receipt for each in items], outcomes)
 
-    async def reject(request: Request) -> Response:
-        body = await read_body(request, RejectBody, bytes_max=_BODY_BYTES_MAX)
+    async def reject(path: Mapping[str, str], content: bytes) -> bytes:
+        body = decode_body(content, RejectBody)
         items = [
             Reject(each, body.reason)
             if isinstance(each, str)
             else Reject(each.receipt, each.reason or body.reason)
             for each in body.receipts
         ]
-        outcomes = await view.queues.reject(*_place(request), items)
+        outcomes = await view.queues.reject(*_place(path), items)
         return _settled([each.receipt for each in items], outcomes)
 
     return [
@@ -175,7 +173,7 @@ def _refusing(view: NodeView) -> list[Endpoint]:
             example='{"receipts": [{"receipt": "0.100000001.2a", "delay": "10s"}],'
             ' "reason": "database is down"}',
             answers=_SETTLED,
-            call=from_here(nack),
+            call=Shortcut(nack, _BODY_BYTES_MAX),
         ),
         Endpoint(
             path=f"{_GROUP_PATH}/reject",
@@ -187,13 +185,13 @@ def _refusing(view: NodeView) -> list[Endpoint]:
             body=RejectBody,
             example='{"receipts": ["0.100000001.2a"], "reason": "not an order"}',
             answers=_SETTLED,
-            call=from_here(reject),
+            call=Shortcut(reject, _BODY_BYTES_MAX),
         ),
     ]
 
 
-def _place(request: Request) -> tuple[str, str]:
-    return request.path_params["topic"], request.path_params["group"]
+def _place(path: Mapping[str, str]) -> tuple[str, str]:
+    return path["topic"], path["group"]
 
 
 def _lease_ms(lease: str | float | None) -> int | None:
@@ -208,13 +206,13 @@ def _nack(item: str | FailedReceipt, default: FailedReceipt) -> Nack:
     return Nack(item.receipt, delay_ms, item.reason or default.reason)
 
 
-def _settled(receipts: Sequence[str], outcomes: Sequence[PenstockError | None]) -> Response:
+def _settled(receipts: Sequence[str], outcomes: Sequence[PenstockError | None]) -> bytes:
     failed = [
         SettledReceipt(receipt=receipt, error=describe_failure(outcome))
         for receipt, outcome in zip(receipts, outcomes, strict=True)
         if outcome is not None
     ]
-    return json_response(Settled(accepted=len(receipts) - len(failed), failed=failed))
+    return encode_json(Settled(accepted=len(receipts) - len(failed), failed=failed))
 
 
 def show_message(message: Message) -> ReceivedMessage:

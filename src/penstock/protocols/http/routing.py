@@ -5,61 +5,85 @@ search through it shows. What is not found by its shape is left to the list.
 """
 
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from typing import Generic, NamedTuple, TypeVar
 
 from starlette.requests import Request
 from starlette.routing import BaseRoute, Router
 from starlette.types import Receive, Scope, Send
 
-from penstock.protocols.http.endpoints import Endpoint
-from penstock.protocols.http.exchange import Call
+from penstock.protocols.http.endpoints import Call, Endpoint, Shortcut
+from penstock.protocols.http.exchange import in_full
+
+Goal = TypeVar("Goal")
 
 
-class _Shape(NamedTuple):
+class _Shape(NamedTuple, Generic[Goal]):
     """The parts of a path that are fixed and those that have a name, by their place."""
 
     fixed: tuple[tuple[int, str], ...]
     named: tuple[tuple[int, str], ...]
-    call: Call
+    goal: Goal
 
 
-class ShapeRouter(Router):
-    """A router whose endpoints are found by method, length and last part of the path."""
+class Shapes(Generic[Goal]):
+    """Goals by method, length and last part of the path; it must be a fixed one."""
 
-    def __init__(self, routes: Sequence[BaseRoute], endpoints: Iterable[Endpoint]) -> None:
-        super().__init__(routes=routes)
-        self._shapes: dict[tuple[str, int, str], list[_Shape]] = {}
-        for each in endpoints:
-            parts = each.path.split("/")
-            if not parts[-1].startswith("{"):
-                key = (each.method, len(parts), parts[-1])
-                self._shapes.setdefault(key, []).append(_shape(parts, each.call))
+    def __init__(self) -> None:
+        self._shapes: dict[tuple[str, int, str], list[_Shape[Goal]]] = {}
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request."""
-        call = self._find(scope) if scope["type"] == "http" else None
-        if call is None:
-            await super().__call__(scope, receive, send)
-        else:
-            response = await call(Request(scope, receive))
-            await response(scope, receive, send)
+    def add(self, method: str, path: str, goal: Goal) -> None:
+        """Take in a path, unless its last part is named by the caller."""
+        parts = path.split("/")
+        if not parts[-1].startswith("{"):
+            key = (method, len(parts), parts[-1])
+            self._shapes.setdefault(key, []).append(_shape(parts, goal))
 
-    def _find(self, scope: Scope) -> Call | None:
-        """Return what answers, and leave the named parts of the path in the scope."""
-        parts = scope["path"].split("/")
-        for shape in self._shapes.get((scope["method"], len(parts), parts[-1]), ()):
-            if all(parts[place] == text for place, text in shape.fixed):
-                named = {name: parts[place] for place, name in shape.named}
-                if all(named.values()):
-                    scope["path_params"] = named
-                    return shape.call
+    def find(self, method: str, path: str) -> tuple[Goal, dict[str, str]] | None:
+        """Return the goal of a path and the named parts of it."""
+        parts = path.split("/")
+        for fixed, named, goal in self._shapes.get((method, len(parts), parts[-1]), ()):
+            if all(parts[place] == text for place, text in fixed):
+                names = {name: parts[place] for place, name in named}
+                if all(names.values()):
+                    return goal, names
         return None
 
 
-def _shape(parts: Sequence[str], call: Call) -> _Shape:
+class ShapeRouter(Router):
+    """A router whose endpoints are found by their shape."""
+
+    def __init__(self, routes: Sequence[BaseRoute], endpoints: Iterable[Endpoint]) -> None:
+        super().__init__(routes=routes)
+        self._shapes: Shapes[Call] = Shapes()
+        for each in endpoints:
+            self._shapes.add(each.method, each.path, in_full(each.call))
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        found = None
+        if scope["type"] == "http":
+            found = self._shapes.find(scope["method"], scope["path"])
+        if found is None:
+            await super().__call__(scope, receive, send)
+        else:
+            call, scope["path_params"] = found
+            response = await call(Request(scope, receive))
+            await response(scope, receive, send)
+
+
+def shortcuts_of(endpoints: Iterable[Endpoint]) -> Shapes[Shortcut]:
+    """Return the endpoints that can be answered without the framework."""
+    shortcuts: Shapes[Shortcut] = Shapes()
+    for each in endpoints:
+        if isinstance(each.call, Shortcut):
+            shortcuts.add(each.method, each.path, each.call)
+    return shortcuts
+
+
+def _shape(parts: Sequence[str], goal: Goal) -> _Shape[Goal]:
     numbered = list(enumerate(parts[:-1]))
     return _Shape(
         tuple((place, part) for place, part in numbered if not part.startswith("{")),
         tuple((place, part[1:-1]) for place, part in numbered if part.startswith("{")),
-        call,
+        goal,
     )

@@ -7,6 +7,10 @@ from typing import Self
 import uvicorn
 from starlette.types import ASGIApp
 
+from penstock.protocols.http.connection import connection_class
+from penstock.protocols.http.endpoints import Shortcut
+from penstock.protocols.http.routing import Shapes
+
 STOP_WAIT_S = 5
 # Longer than the longest poll, so that a consumer keeps its connection.
 KEEP_ALIVE_S = 75
@@ -23,12 +27,14 @@ class HttpServer:
         self._ticks = asyncio.get_running_loop().create_task(server.main_loop(), name="http")
 
     @classmethod
-    async def start(cls, app: ASGIApp, *, host: str, port: int) -> Self:
+    async def start(
+        cls, app: ASGIApp, *, host: str, port: int, shortcuts: Shapes[Shortcut] | None
+    ) -> Self:
         """Return once connections are accepted; an address that is taken raises `OSError`."""
         listener = _bind(host, port)
         config = uvicorn.Config(
             app,
-            http="httptools",
+            http=connection_class(shortcuts or Shapes()),
             ws="none",
             lifespan="off",
             access_log=False,
@@ -53,9 +59,14 @@ class HttpServer:
         await self._server.shutdown(sockets=[self._listener])
 
 
-async def serve_http(app: ASGIApp, host: str, port: int) -> HttpServer:
-    """Serve `app` until `stop()`; port 0 takes any free port, which `.port` tells."""
-    return await HttpServer.start(app, host=host, port=port)
+async def serve_http(
+    app: ASGIApp, host: str, port: int, *, shortcuts: Shapes[Shortcut] | None = None
+) -> HttpServer:
+    """Serve `app` until `stop()`; port 0 takes any free port, which `.port` tells.
+
+    Requests that one of `shortcuts` can answer do not reach the application.
+    """
+    return await HttpServer.start(app, host=host, port=port, shortcuts=shortcuts)
 
 
 def _bind(host: str, port: int) -> socket.socket:

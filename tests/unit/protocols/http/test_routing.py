@@ -8,8 +8,8 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
-from penstock.protocols.http.endpoints import Endpoint
-from penstock.protocols.http.exchange import Call
+from penstock.protocols.http.endpoints import Call, Endpoint
+from penstock.protocols.http.exchange import in_full
 from penstock.protocols.http.routing import ShapeRouter
 
 
@@ -29,7 +29,7 @@ ENDPOINTS = [
     endpoint("/groups/{group}/publish", "group"),
     endpoint("/topics/{topic}", "topic"),
 ]
-ROUTER = ShapeRouter([Route(each.path, each.call) for each in ENDPOINTS], ENDPOINTS)
+ROUTER = ShapeRouter([Route(each.path, in_full(each.call)) for each in ENDPOINTS], ENDPOINTS)
 
 
 @pytest.mark.parametrize(

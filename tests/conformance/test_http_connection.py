@@ -1,0 +1,243 @@
+"""The short way of the HTTP port answers as the long way does, and both share a connection."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+
+import pytest
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse
+from starlette.routing import Route
+
+from penstock.errors import InvalidRequest, NotLeader, PenstockError
+from penstock.protocols.http import serve_http
+from penstock.protocols.http.endpoints import Shortcut
+from penstock.protocols.http.exchange import in_full
+from penstock.protocols.http.failures import refusal_of
+from penstock.protocols.http.routing import Shapes
+
+LIMIT_BYTES = 1_000_000
+WAIT_S = 10
+
+
+async def short(path: Mapping[str, str], body: bytes) -> bytes:
+    match body:
+        case b"bad":
+            raise InvalidRequest("this is bad")
+        case b"busy":
+            raise NotLeader("nobody leads")
+        case b"broken":
+            raise RuntimeError("a fault of ours")
+        case b"slow":
+            await asyncio.sleep(0.2)
+    return b'{"name":"%s","size":%d}' % (path["name"].encode(), len(body))
+
+
+async def long(request: Request) -> PlainTextResponse:
+    return PlainTextResponse(f"long {len(await request.body())}")
+
+
+SHORTCUT = Shortcut(short, LIMIT_BYTES)
+SHORTCUTS: Shapes[Shortcut] = Shapes()
+SHORTCUTS.add("POST", "/things/{name}/put", SHORTCUT)
+
+
+async def in_words(request: Request) -> PlainTextResponse:
+    """The same endpoint, when it is not reached by the short way."""
+    answer = await in_full(SHORTCUT)(request)
+    return PlainTextResponse(b"in full " + bytes(answer.body), answer.status_code)
+
+
+async def refused(_request: Request, error: Exception) -> PlainTextResponse:
+    assert isinstance(error, PenstockError)
+    return PlainTextResponse(str(error), refusal_of(error).status)
+
+
+APP = Starlette(
+    exception_handlers={PenstockError: refused},
+    routes=[
+        Route("/things/{name}/put", in_words, methods=["POST"]),
+        Route("/long", long, methods=["GET", "POST"]),
+    ],
+)
+
+Talk = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+
+
+def converse(talk: Talk) -> None:
+    """Connect to a server and talk to it."""
+
+    async def scenario() -> None:
+        server = await serve_http(APP, "127.0.0.1", 0, shortcuts=SHORTCUTS)
+        try:
+            reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+            async with asyncio.timeout(WAIT_S):
+                await talk(reader, writer)
+            writer.close()
+        finally:
+            await server.stop()
+
+    asyncio.run(scenario())
+
+
+def post(path: str, body: bytes, *headers: str) -> bytes:
+    lines = [f"POST {path} HTTP/1.1", "Host: node", f"Content-Length: {len(body)}", *headers]
+    return "\r\n".join([*lines, "", ""]).encode() + body
+
+
+async def answer_of(reader: asyncio.StreamReader) -> tuple[int, dict[str, str], bytes]:
+    status, *lines = (await reader.readuntil(b"\r\n\r\n")).decode().strip().split("\r\n")
+    headers = dict(line.lower().split(": ", 1) for line in lines)
+    return int(status.split()[1]), headers, await reader.readexactly(int(headers["content-length"]))
+
+
+def test_a_plain_request_takes_the_short_way() -> None:
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(post("/things/a/put", b"123"))
+        status, headers, body = await answer_of(reader)
+
+        assert (status, body) == (200, b'{"name":"a","size":3}')
+        assert headers["content-type"] == "application/json"
+        assert "date" in headers
+        assert "connection" not in headers
+
+    converse(talk)
+
+
+@pytest.mark.parametrize("chunk_bytes", [1, 7, 60_000])
+def test_a_request_may_come_in_pieces(chunk_bytes: int) -> None:
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        request = post("/things/a/put", b"x" * (40 if chunk_bytes < 10 else LIMIT_BYTES))
+        for start in range(0, len(request), chunk_bytes):
+            writer.write(request[start : start + chunk_bytes])
+            await asyncio.sleep(0)
+
+        assert (await answer_of(reader))[0] == 200
+
+    converse(talk)
+
+
+def test_requests_that_are_sent_ahead_are_answered_in_their_order() -> None:
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(
+            post("/things/a/put", b"slow")
+            + post("/long", b"12")
+            + post("/things/b/put", b"")
+            + post("/things/c/put", b"bad")
+        )
+        bodies = [(await answer_of(reader))[2] for _ in range(4)]
+
+        assert bodies[:2] == [b'{"name":"a","size":4}', b"long 2"]
+        assert bodies[2:] == [b'in full {"name":"b","size":0}', b"this is bad"]
+        writer.write(post("/things/d/put", b""))
+        assert (await answer_of(reader))[2] == b'{"name":"d","size":0}'
+
+    converse(talk)
+
+
+@pytest.mark.parametrize(
+    "request_bytes",
+    [
+        pytest.param(post("/things/a%62/put", b"1"), id="an escape"),
+        pytest.param(post("/things/ab/put?x=1", b"1"), id="a query"),
+        pytest.param(
+            b"POST /things/ab/put HTTP/1.1\r\nHost: node\r\nTransfer-Encoding: chunked\r\n\r\n"
+            b"1\r\n1\r\n0\r\n\r\n",
+            id="chunks",
+        ),
+        pytest.param(post("/things/ab/put", b"1", "Origin: http://node"), id="a page of our own"),
+    ],
+)
+def test_whatever_is_not_plain_takes_the_long_way_to_the_same_answer(request_bytes: bytes) -> None:
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(request_bytes)
+        assert (await answer_of(reader))[2] == b'in full {"name":"ab","size":1}'
+
+    converse(talk)
+
+
+def test_a_client_may_ask_before_it_sends_the_body() -> None:
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        request = post("/things/a/put", b"12", "Expect: 100-continue")
+        writer.write(request[:-2])
+        assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 100 ")
+
+        writer.write(request[-2:])
+        assert (await answer_of(reader))[2] == b'in full {"name":"a","size":2}'
+
+    converse(talk)
+
+
+def test_a_body_above_the_limit_is_refused_before_all_of_it_has_come() -> None:
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head = f"POST /things/a/put HTTP/1.1\r\nHost: node\r\nContent-Length: {10**9}\r\n\r\n"
+        writer.write(head.encode() + b"x" * (LIMIT_BYTES + 1))
+
+        status, _, body = await answer_of(reader)
+        assert (status, body) == (400, f"the body is larger than {LIMIT_BYTES} bytes".encode())
+
+    converse(talk)
+
+
+def test_errors_are_answered_from_the_table_and_the_connection_goes_on(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        found = []
+        for body in (b"bad", b"busy", b"broken", b""):
+            writer.write(post("/things/a/put", body))
+            found.append(await answer_of(reader))
+
+        assert [status for status, _, _ in found] == [400, 503, 500, 200]
+        assert b"this is bad" in found[0][2]
+        assert found[1][1]["retry-after"] == "1"
+        assert b"fault of ours" not in found[2][2]
+
+    with caplog.at_level(logging.ERROR):
+        converse(talk)
+    assert "a fault of ours" in caplog.text
+
+
+def test_a_client_that_wants_the_connection_closed_gets_that() -> None:
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(post("/things/a/put", b"", "Connection: close"))
+        assert (await answer_of(reader))[1]["connection"] == "close"
+        assert await reader.read() == b""
+
+    converse(talk)
+
+
+def test_a_server_that_stops_gives_the_answers_that_it_owes() -> None:
+    async def scenario() -> None:
+        server = await serve_http(APP, "127.0.0.1", 0, shortcuts=SHORTCUTS)
+        reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+        writer.write(post("/things/a/put", b"slow"))
+        await asyncio.sleep(0.05)
+        async with asyncio.timeout(WAIT_S):
+            await server.stop()
+            _, headers, body = await answer_of(reader)
+
+        assert body == b'{"name":"a","size":4}'
+        assert headers["connection"] == "close"
+        assert await reader.read() == b""
+        writer.close()
+
+    asyncio.run(scenario())
+
+
+def test_a_client_that_leaves_before_its_answer_disturbs_nobody() -> None:
+    async def scenario() -> None:
+        server = await serve_http(APP, "127.0.0.1", 0, shortcuts=SHORTCUTS)
+        _, leaving = await asyncio.open_connection("127.0.0.1", server.port)
+        leaving.write(post("/things/a/put", b"slow"))
+        await asyncio.sleep(0.05)
+        leaving.transport.abort()
+        reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+        writer.write(post("/things/b/put", b"slow"))
+        async with asyncio.timeout(WAIT_S):
+            assert (await answer_of(reader))[0] == 200
+            writer.close()
+            await server.stop()
+
+    asyncio.run(scenario())
