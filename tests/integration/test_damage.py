@@ -64,7 +64,8 @@ def test_a_torn_tail_is_cut_and_what_was_acknowledged_is_kept(start_node: StartN
     node.start()
 
     cut = {str(line["log"]).rsplit("-", 1)[0] for line in logged(node, "torn tail cut", begin)}
-    assert cut == {*tails, "torn"}
+    # Zeros are what a node writes ahead of its entries, and no trace of a write that was torn.
+    assert cut == {"garbage", "torn"}
     assert node.get("/ready")[0] == 200
     for topic in (*tails, "torn"):
         assert read_values(node, topic) == [b"one", b"two", b"three"]

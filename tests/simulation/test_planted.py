@@ -33,7 +33,7 @@ BY_SEED = {
     "acknowledges_publishes_before_they_commit": 0,
     "applies_what_is_not_committed": 0,
     "checkpoint_is_written_before_its_sync": 1,
-    "compaction_counts_what_is_not_committed": 17,
+    "compaction_counts_what_is_not_committed": 29,
     "compaction_keeps_the_oldest_of_a_key": 5,
     "copy_of_a_snapshot_is_not_synced": 1,
     "copy_of_a_snapshot_takes_the_vote_away": 1,

@@ -70,9 +70,11 @@ class World:
     def _draw_settings(self) -> LogSettings:
         """What the topic gives up: nothing, old records, replaced ones, or both."""
         gives_up = self.random.choice(("nothing", "old", "old", "replaced", "both"))
+        # Zeros are written ahead of entries only in files of more than a page.
+        scale = 8 if gives_up == "nothing" else 1
         return replace(
             LOG,
-            segment_bytes=2_000 + int(4_000 * self.random.random()),
+            segment_bytes=(2_000 + int(4_000 * self.random.random())) * scale,
             deletes=gives_up in ("old", "both"),
             retention_ms=-1,
             retention_bytes=int(12_000 * self.random.random()),

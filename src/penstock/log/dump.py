@@ -51,7 +51,7 @@ def _dump_log(path: Path, data: Buffer) -> Iterator[Line]:
         yield from _record_lines(batch)
         position += size
     if position < len(data):
-        yield _tail_line(path, position, len(data))
+        yield _tail_line(path, position, bytes(data[position:]))
 
 
 def _batch_line(batch: memoryview, position: int) -> Line:
@@ -102,7 +102,7 @@ def _dump_state(path: Path, data: Buffer) -> Iterator[Line]:
         }
         position += entry.size_bytes
     if position < len(data):
-        yield _tail_line(path, position, len(data))
+        yield _tail_line(path, position, bytes(data[position:]))
 
 
 def _dump_index(path: Path, data: Buffer) -> Iterator[Line]:
@@ -145,11 +145,13 @@ def _dump_snapshot(path: Path) -> Iterator[Line]:
         }
 
 
-def _tail_line(path: Path, position: int, size: int) -> Line:
+def _tail_line(path: Path, position: int, tail: bytes) -> Line:
+    if not tail.strip(b"\0"):
+        return {"type": "zeros", "position": position, "size": len(tail)}
     return {
         "type": "tail",
         "position": position,
-        "reason": f"{size - position} bytes at the end of {path.name} are not a whole entry",
+        "reason": f"{len(tail)} bytes at the end of {path.name} are not a whole entry",
     }
 
 

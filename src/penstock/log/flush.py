@@ -3,7 +3,8 @@
 A flush is prepared by the owner of the log, run in a thread, and then reported back. The order
 inside is what recovery relies on:
 
-    records of this flush, then state entries of this flush, then the rows; then the syncs
+    records of this flush, then state entries of this flush, then the rows, then zeros ahead of
+    the entries (`ahead` says why, and what a crash leaves of them); then the syncs
 
 and the next flush writes nothing before this one's syncs have returned. So a record on disk implies
 that every state entry before it is on disk, and no crash can make recovery give an entry the index
@@ -20,9 +21,11 @@ entries always are, and then the records before them are too, those of earlier f
 state entry whose preceding records are lost has lost its place and is cut.
 """
 
+from penstock.log.ahead import SMALL_BYTES
 from penstock.log.disk import Buffer
 from penstock.log.index import HEADER_BYTES, ROW_BYTES
 from penstock.log.segment import Segment
+from penstock.log.settings import LogSettings
 
 
 class Flush:
@@ -34,6 +37,7 @@ class Flush:
         "_log_buffers",
         "_rows",
         "_seals",
+        "_segment_bytes_max",
         "_state_buffers",
         "_sync_records",
         "end_log_bytes",
@@ -45,7 +49,9 @@ class Flush:
         "state_position",
     )
 
-    def __init__(self, segment: Segment, *, sync_records: bool, follows_unsynced: bool) -> None:
+    def __init__(
+        self, segment: Segment, settings: LogSettings, *, follows_unsynced: bool = False
+    ) -> None:
         self.segment = segment
         self.first_row = segment.table.count
         self.log_position = segment.log_bytes
@@ -53,7 +59,8 @@ class Flush:
         self.end_log_bytes = segment.log_bytes
         self.next_index = segment.next_index
         self.last_term = 0
-        self._sync_records = sync_records
+        self._sync_records = settings.sync_records
+        self._segment_bytes_max = settings.segment_bytes
         self._follows_unsynced = follows_unsynced
         self._log_buffers: list[Buffer] = []
         self._state_buffers: list[Buffer] = []
@@ -123,6 +130,7 @@ class Flush:
             if self._seals is not None:
                 # Recovery scans only the last segment, so this one must be durable, rows included.
                 sealed = self._seals.files
+                self._seals.cut_ahead()
                 self._seals.sync(sealed.log, sealed.state, sealed.index)
             self.segment.create_files()
         files = self.segment.files
@@ -131,7 +139,17 @@ class Flush:
         if self._state_buffers:
             files.state.write_at(self.state_position, self._state_buffers)
         files.index.write_at(HEADER_BYTES + self.first_row * ROW_BYTES, [b"".join(self._rows)])
+        if self.size_bytes <= SMALL_BYTES:
+            self._write_ahead()
         if self.is_synced and (self._log_buffers or self._follows_unsynced):
             self.segment.sync(files.log)
         if self._state_buffers:
             self.segment.sync(files.state)
+
+    def _write_ahead(self) -> None:
+        segment, limit = self.segment, self._segment_bytes_max
+        if self._log_buffers and self._sync_records:
+            segment.log_ahead.extend(segment.files.log, self.end_log_bytes, limit)
+        if self._state_buffers:
+            end = self.state_position + sum(map(len, self._state_buffers))
+            segment.state_ahead.extend(segment.files.state, end, limit)

@@ -217,15 +217,12 @@ class PartitionLog:
     def _begin_flush(self, size_bytes: int, now_ms: int) -> Flush:
         active = self.segments[-1] if self.segments else None
         if active is not None and not self._is_full(active, size_bytes, now_ms):
-            return Flush(
-                active,
-                sync_records=self.settings.sync_records,
-                follows_unsynced=self._synced_index < self.next_index,
-            )
+            is_behind = self._synced_index < self.next_index
+            return Flush(active, self.settings, follows_unsynced=is_behind)
         header = IndexHeader(self.next_index, self.next_offset, self.last_term, now_ms)
         segment = new_segment(self._disk, self.directory, header)
         self.segments.append(segment)
-        flush = Flush(segment, sync_records=self.settings.sync_records, follows_unsynced=False)
+        flush = Flush(segment, self.settings)
         flush.begin_segment(active)
         return flush
 
@@ -573,6 +570,10 @@ class PartitionLog:
 
     def close(self) -> None:
         """Checkpoint and release the files; no flush may be running."""
+        active = self.segments[-1] if self.segments else None
+        # After a failure there may be entries that are on disk and not counted as written.
+        if active is not None and active.is_on_disk and active.written_rows == active.table.count:
+            active.cut_ahead()
         checkpoint = self.take_checkpoint()
         if checkpoint is not None:
             checkpoint.run()
@@ -590,9 +591,9 @@ def _cut(segment: Segment) -> None:
     files = segment.files
     files.index.truncate(HEADER_BYTES + segment.table.count * ROW_BYTES)
     sync_file(files.index)
-    files.log.truncate(segment.log_bytes)
+    segment.log_ahead.cut(files.log, segment.log_bytes)
     sync_file(files.log)
-    files.state.truncate(segment.state_bytes)
+    segment.state_ahead.cut(files.state, segment.state_bytes)
     sync_file(files.state)
 
 

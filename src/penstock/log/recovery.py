@@ -7,12 +7,13 @@ The last one is scanned from its checkpoint on. Rows are derived from the payloa
 - record batches ascend by offset without a gap and take the indexes that state entries leave free;
 - `flush` sees to it that no record is on disk whose preceding state entries are not.
 
-The scan ends at the first payload that is missing, torn or out of place. What follows is cut,
-unless it was acknowledged: a row that was written by a later flush says how many entries before it
-were not yet durable then, and so proves that all others were. If such a row speaks for an entry
-that the scan cannot find, bytes that were once durable are damaged. The same is true of a row that
-describes another entry than the scan finds in its place. Nothing is cut then; `Corruption` is
-raised, and the partition stays closed until a replica repairs it.
+The scan ends at the first payload that is missing, torn or out of place; zeros that were written
+`ahead` are no payload. What follows is cut, unless it was acknowledged: a row that was written by a
+later flush says how many entries before it were not yet durable then, and so proves that all others
+were. If such a row speaks for an entry that the scan cannot find, bytes that were once durable are
+damaged. The same is true of a row that describes another entry than the scan finds in its place.
+Nothing is cut then; `Corruption` is raised, and the partition stays closed until a replica repairs
+it.
 
 Nothing proves that the entries of the last flush were durable, so rot there looks like a torn write
 and is cut. What the rows claim that are cut with it is remembered as a `Doubt`, which elections
@@ -25,6 +26,7 @@ from pathlib import Path
 
 from penstock.errors import Corruption
 from penstock.ids import EntryIndex, Term
+from penstock.log.ahead import torn_bytes
 from penstock.log.checkpoint import CheckpointFile
 from penstock.log.disk import Buffer, Disk, DiskFile
 from penstock.log.doubt import Doubt, save_doubt
@@ -164,8 +166,8 @@ def _recover_last(
     _refuse_to_cut_durable(table, rows, path)
 
     segment = Segment(disk, directory, table)
-    cut_log = log_bytes - segment.log_bytes
-    cut_state = state_bytes - segment.state_bytes
+    cut_log = torn_bytes(log, segment.log_bytes)
+    cut_state = torn_bytes(state, segment.state_bytes)
     newest = checkpoint.newest
     is_clean = (
         # Without a checkpoint even the header may sit in the page cache only.

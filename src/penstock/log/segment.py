@@ -5,8 +5,8 @@
 index of the first entry, twenty digits: offsets would not do, because a stretch without records
 would not advance them.
 
-The last segment is active and grows; the others are sealed, and only compaction and retention
-replace or remove them, whole.
+The last segment is active and grows, and its files may be longer than their entries (`ahead`); the
+others are sealed, and only compaction and retention replace or remove them, whole.
 
 Creating a segment, and what a crash between the steps leaves:
 
@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from penstock.errors import Corruption, StorageFailed
+from penstock.log.ahead import ZerosAhead
 from penstock.log.disk import Disk, DiskFile
 from penstock.log.index import HEADER_BYTES, ROW_BYTES, IndexHeader, IndexTable
 
@@ -68,7 +69,9 @@ class Segment:
         "directory",
         "has_failed",
         "is_on_disk",
+        "log_ahead",
         "log_bytes",
+        "state_ahead",
         "state_bytes",
         "table",
         "written_log_bytes",
@@ -88,6 +91,8 @@ class Segment:
         self.state_bytes = last.state_end if last else 0
         self.written_log_bytes = self.log_bytes
         self.written_rows = table.count
+        self.log_ahead = ZerosAhead()
+        self.state_ahead = ZerosAhead()
         # Ranges of .log, by position, whose checksum was found wrong. They are never served.
         self.damage: list[tuple[int, int]] = []
 
@@ -151,6 +156,11 @@ class Segment:
             raise
         if self.has_failed:
             raise StorageFailed(f"a sync of {self.path(LOG_SUFFIX)} or its index has failed before")
+
+    def cut_ahead(self) -> None:
+        """Cut what was written ahead of the entries; a sync makes the cut durable."""
+        self.log_ahead.cut(self.files.log, self.log_bytes)
+        self.state_ahead.cut(self.files.state, self.state_bytes)
 
     def remove_files(self) -> None:
         """Remove the segment; .log goes first so that a crash is noticed."""

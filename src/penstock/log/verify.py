@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from penstock.errors import Corruption, NotFound
+from penstock.log.ahead import torn_bytes
 from penstock.log.disk import Disk, LocalDisk
 from penstock.log.index import HEADER_BYTES, ROW_BYTES, IndexTable, read_index_header
 from penstock.log.scrub import scrub_segment
@@ -22,8 +23,8 @@ class PartitionReport:
     size_bytes: int = 0
     first_offset: int = 0
     next_offset: int = 0
-    # Bytes that follow the last indexed entry: a running node is about to index them, and the
-    # next start of a stopped one decides what becomes of them.
+    # Bytes that follow the last indexed entry and are not zeros written ahead: a running node is
+    # about to index them, and the next start of a stopped one decides what becomes of them.
     tail_bytes: int = 0
     problems: list[str] = field(default_factory=list)
 
@@ -129,5 +130,5 @@ def _count(report: PartitionReport, segment: Segment) -> None:
     report.records += segment.table.next_offset - segment.first_offset
     report.size_bytes += segment.size_bytes
     report.next_offset = segment.table.next_offset
-    report.tail_bytes += segment.files.log.size() - segment.log_bytes
-    report.tail_bytes += segment.files.state.size() - segment.state_bytes
+    report.tail_bytes += torn_bytes(segment.files.log, segment.log_bytes)
+    report.tail_bytes += torn_bytes(segment.files.state, segment.state_bytes)

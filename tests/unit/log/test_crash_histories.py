@@ -25,6 +25,7 @@ from .entries import (
 )
 
 STEPS = 24
+SEGMENT_BYTES = 2_000
 KEYS = (b"a", b"b", b"c")
 
 
@@ -129,7 +130,7 @@ class Owner:
         flush = self.log.take_flush()
         assert flush is not None
         used = sum(len(self.disk.content(DIRECTORY / n)) for n in self.disk.names(DIRECTORY))
-        self.disk.capacity_bytes = used + self.random.randint(0, 400)
+        self.disk.capacity_bytes = used + self.random.randint(0, 400 * self.scale)
         self.disk.tears_when_full = self.random.random() < 0.5
         try:
             flush.run()
@@ -146,9 +147,14 @@ class Owner:
         self.durable_end = self.written_end
         self.open()
 
+    @property
+    def scale(self) -> int:
+        """Entries grow with the segments, so that a segment holds a few in any case."""
+        return self.settings.segment_bytes // SEGMENT_BYTES
+
     def _add_records(self) -> None:
         count = self.random.randint(1, 3)
-        size = self.random.choice((1, 40, 700))
+        size = self.random.choice((1, 40, 700)) * self.scale
         batch = batch_of_records(
             *(
                 Record(
@@ -165,7 +171,7 @@ class Owner:
         self.entries[index] = Entry(index, self.term, EntryKind.RECORDS, offset, bytes(batch.data))
 
     def _add_state(self) -> None:
-        payload = self.random.randbytes(self.random.choice((0, 30, 600)))
+        payload = self.random.randbytes(self.random.choice((0, 30, 600)) * self.scale)
         offset = self.log.next_offset
         index = self.log.append_state(payload, term=Term(self.term), now_ms=self.now_ms)
         self.entries[index] = Entry(index, self.term, EntryKind.STATE, offset, payload)
@@ -258,10 +264,12 @@ class Owner:
 
 
 def settings_of(seed: int) -> LogSettings:
+    # Zeros are written ahead of entries in files of more than a page.
+    scale = 16 if seed % 5 < 2 else 1
     return LogSettings(
-        segment_bytes=2_000,
-        segment_ms=1_500,
-        retention_bytes=9_000 if seed % 3 else -1,
+        segment_bytes=SEGMENT_BYTES * scale,
+        segment_ms=1_500 * scale,
+        retention_bytes=9_000 * scale if seed % 3 else -1,
         retention_ms=-1,
         sync_records=seed % 4 != 3,
         compacts=seed % 2 == 0,
