@@ -97,8 +97,19 @@ def test_a_task_is_enqueued_leased_and_done(client: Client) -> None:
     client.tasks.extend(task, lease_s=60)
     client.tasks.ack(task)
     assert client.tasks.status(task_id).state == "done"
+    client.tasks.ack(task)
     with pytest.raises(LeaseExpired):
-        client.tasks.ack(task)
+        client.tasks.nack(task)
+
+
+def test_a_task_that_was_not_begun_costs_no_try(client: Client) -> None:
+    kind = unique("email")
+    client.tasks.enqueue(kind, "anna", max_retries=0)
+
+    for _ in range(3):
+        (task,) = client.tasks.lease([kind], wait_s=10)
+        assert task.attempt == 1
+        client.tasks.give_back(task, reason="closing time")
 
 
 @pytest.mark.parametrize("payload", [None, "text", "5", 5, [1, {"a": None}], ""])

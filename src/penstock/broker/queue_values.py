@@ -32,6 +32,8 @@ class Nack(msgspec.Struct, frozen=True):
     receipt: str
     delay_ms: int | None = None
     reason: str = ""
+    is_counted: bool = True
+    """False for one that was not begun: it costs no attempt, and without a delay needs no rest."""
 
 
 class Reject(msgspec.Struct, frozen=True):

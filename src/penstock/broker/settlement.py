@@ -87,7 +87,7 @@ class Settlement:
 
         def item_of(number: int, delivery: int, offset: int) -> Return:
             nack = items[number]
-            return Return(delivery, offset, nack.delay_ms, nack.reason)
+            return Return(delivery, offset, nack.delay_ms, nack.reason, nack.is_counted)
 
         return await self._give_back(topic, group, items, item_of, "queue.nack")
 

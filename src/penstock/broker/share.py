@@ -229,7 +229,7 @@ class ShareGroups:
         session = self._sessions.pop((group_id, member_id), None)
         for place, held in (session.held if session else {}).items():
             items = [
-                Return(delivery, offset, 0, "the member's session ended")
+                Return(delivery, offset, 0, "the member's session ended", is_counted=False)
                 for offset, delivery in held.items()
             ]
             if items:

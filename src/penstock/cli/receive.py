@@ -45,8 +45,13 @@ def receive(topic: str, group: str, receiving: Receiving) -> None:
 
 
 def _write_out(client: "Client", messages: "list[LeasedMessage]", receiving: Receiving) -> None:
-    for message in messages:
-        receiving.output.write(receiving.writer(message))
-    receiving.output.flush()
+    try:
+        for message in messages:
+            receiving.output.write(receiving.writer(message))
+        receiving.output.flush()
+    except OSError:
+        # Whoever read along has gone; others may have the messages at once.
+        client.give_back_batch(messages, reason="could not be written out")
+        raise
     for refusal in client.ack_batch(messages):
         receiving.output.note(f"penstock: {refusal.error}; it will be delivered again")

@@ -172,6 +172,10 @@ class AsyncClient:
         """Give a message back: it rests, or goes to the dead letters after its last attempt."""
         raise_refusal(await self.nack_batch([message], delay_s=delay_s, reason=reason))
 
+    async def give_back(self, message: Leased, *, reason: str = "") -> None:
+        """Give a message back that was not begun: it costs no attempt, and comes again at once."""
+        raise_refusal(await self.give_back_batch([message], reason=reason))
+
     async def extend(self, message: Leased, *, lease_s: float | None = None) -> None:
         """Keep a message for `lease_s` from now on, or for as long as its group says."""
         raise_refusal(await self.extend_batch([message], lease_s=lease_s))
@@ -189,6 +193,10 @@ class AsyncClient:
     ) -> list[Refusal[L]]:
         """Give messages back; return those whose receipt was not accepted."""
         return await self._settle("nack", messages, delay=delay_s, reason=reason)
+
+    async def give_back_batch(self, messages: Sequence[L], *, reason: str = "") -> list[Refusal[L]]:
+        """Give messages back that were not begun; return those whose receipt was not accepted."""
+        return await self._settle("nack", messages, reason=reason, uncounted=True)
 
     async def extend_batch(
         self, messages: Sequence[L], *, lease_s: float | None = None
@@ -216,7 +224,7 @@ class AsyncClient:
         return await self.extend_batch(messages, lease_s=lease_s)
 
     async def _give_back(self, messages: Sequence[LeasedMessage]) -> None:
-        await self.nack_batch(messages, delay_s=0, reason=GIVEN_BACK)
+        await self.give_back_batch(messages, reason=GIVEN_BACK)
 
     async def trace(self, topic: str, message_id: str) -> list[TraceStep]:
         """Return what happened to a message, in the order of the log."""

@@ -174,6 +174,10 @@ class Client:
         """Give a message back: it rests, or goes to the dead letters after its last attempt."""
         raise_refusal(self.nack_batch([message], delay_s=delay_s, reason=reason))
 
+    def give_back(self, message: Leased, *, reason: str = "") -> None:
+        """Give a message back that was not begun: it costs no attempt, and comes again at once."""
+        raise_refusal(self.give_back_batch([message], reason=reason))
+
     def extend(self, message: Leased, *, lease_s: float | None = None) -> None:
         """Keep a message for `lease_s` from now on, or for as long as its group says."""
         raise_refusal(self.extend_batch([message], lease_s=lease_s))
@@ -191,6 +195,10 @@ class Client:
     ) -> list[Refusal[L]]:
         """Give messages back; return those whose receipt was not accepted."""
         return self._settle("nack", messages, delay=delay_s, reason=reason)
+
+    def give_back_batch(self, messages: Sequence[L], *, reason: str = "") -> list[Refusal[L]]:
+        """Give messages back that were not begun; return those whose receipt was not accepted."""
+        return self._settle("nack", messages, reason=reason, uncounted=True)
 
     def extend_batch(
         self, messages: Sequence[L], *, lease_s: float | None = None
@@ -214,7 +222,7 @@ class Client:
         return self.extend_batch(messages, lease_s=lease_s)
 
     def _give_back(self, messages: Sequence[LeasedMessage]) -> None:
-        self.nack_batch(messages, delay_s=0, reason=GIVEN_BACK)
+        self.give_back_batch(messages, reason=GIVEN_BACK)
 
     def trace(self, topic: str, message_id: str) -> list[TraceStep]:
         """Return what happened to a message, in the order of the log."""

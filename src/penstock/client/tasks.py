@@ -64,11 +64,6 @@ class Task:
     topic: str
     group: str
 
-    @property
-    def is_last_attempt(self) -> bool:
-        """Whether the task fails for good when this attempt does."""
-        return self.attempt > self.max_retries
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskStatus:
@@ -181,6 +176,10 @@ class TaskQueue:
         """Give a task back: it is tried again later, or fails after its last try."""
         self._caller.run(settle_task_call("nack", task, reason=reason, delay=delay_s))
 
+    def give_back(self, task: Task, *, reason: str = "") -> None:
+        """Give a task back that was not begun: it costs no try, and comes again at once."""
+        self._caller.run(settle_task_call("nack", task, reason=reason, uncounted=True))
+
     def extend(self, task: Task, *, lease_s: float | None = None) -> None:
         """Keep a task for `lease_s` from now on."""
         self._caller.run(settle_task_call("extend", task, lease=lease_s))
@@ -227,6 +226,10 @@ class AsyncTaskQueue:
     async def nack(self, task: Task, *, reason: str = "", delay_s: float | None = None) -> None:
         """Give a task back: it is tried again later, or fails after its last try."""
         await self._caller.run(settle_task_call("nack", task, reason=reason, delay=delay_s))
+
+    async def give_back(self, task: Task, *, reason: str = "") -> None:
+        """Give a task back that was not begun: it costs no try, and comes again at once."""
+        await self._caller.run(settle_task_call("nack", task, reason=reason, uncounted=True))
 
     async def extend(self, task: Task, *, lease_s: float | None = None) -> None:
         """Keep a task for `lease_s` from now on."""

@@ -4,7 +4,7 @@
 as many as it has room for, runs them side by side and answers for each. Plain functions run in
 threads, coroutines on the loop. Leases are renewed while a function runs. A function that raises
 gives its task back with the error as the reason. A worker that is told to stop leases nothing more
-and finishes what runs; tasks that arrive in that moment go back.
+and finishes what runs; tasks that arrive in that moment go back, which costs them no try.
 """
 
 import asyncio
@@ -208,9 +208,8 @@ class Worker:
     async def _begin(self, tasks: Sequence[Task], threads: ThreadPoolExecutor) -> None:
         self._keeper.hold(tasks, lease_s=self._settings.lease_s, owner=self)
         for task in tasks:
-            # Giving a task back costs a try; who has none left is done here.
-            if self._stop.is_set() and not task.is_last_attempt:
-                await self._give_back(task, _STOPPING, delay_s=0)
+            if self._stop.is_set():
+                await self._answer(task, self._client.tasks.give_back(task, reason=_STOPPING))
                 self.counts.returned += 1
                 continue
             running = asyncio.create_task(self._do(task, threads), name=f"task {task.id}")

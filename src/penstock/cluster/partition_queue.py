@@ -121,6 +121,8 @@ class Return(NamedTuple):
     offset: int
     delay_ms: int | None
     reason: str
+    is_counted: bool = True
+    """False for one that was not begun: it costs no attempt, and needs no rest."""
 
 
 class Waiter(NamedTuple):
@@ -378,12 +380,12 @@ class PartitionQueue:
         ledger = self.ledger(group)
         settings = self.settings_of(group)
         failures = []
-        for delivery, offset, delay_ms, reason in items:
-            rest_ms = delay_ms
-            if rest_ms is None:
+        for delivery, offset, delay_ms, reason, is_counted in items:
+            rest_ms = delay_ms or 0
+            if delay_ms is None and is_counted:
                 jitter = self._workplace.randrange(1_000) / 1_000
                 rest_ms = settings.backoff_ms(ledger.attempts(offset) + 1, jitter)
-            failures.append(Failure(delivery, offset, now_ms + rest_ms, reason))
+            failures.append(Failure(delivery, offset, now_ms + rest_ms, reason, is_counted))
         change = await self._propose(Returned(group, failures, settings.attempts_max, now_ms))
         return change.stale
 
@@ -398,9 +400,7 @@ class PartitionQueue:
     async def reject(self, group: str, items: Sequence[Return]) -> list[tuple[int, int]]:
         """Send messages to the dead letters."""
         now_ms = self._now_ms()
-        failures = [
-            Failure(delivery, offset, now_ms, reason) for delivery, offset, _, reason in items
-        ]
+        failures = [Failure(item.delivery, item.offset, now_ms, item.reason) for item in items]
         change = await self._propose(Rejected(group, failures, now_ms))
         return change.stale
 

@@ -55,6 +55,8 @@ class Failure(msgspec.Struct, frozen=True, array_like=True):
     offset: int
     ready_at_ms: int
     reason: str = ""
+    is_counted: bool = True
+    """False when the consumer did not begin with it: the delivery is as if it had not been."""
 
 
 class Returned(msgspec.Struct, frozen=True, tag="return"):

@@ -32,6 +32,7 @@ from penstock.delivery.events import (
 )
 from penstock.delivery.leases import Lease, SavedLease
 from penstock.delivery.offset_sets import run_end
+from penstock.delivery.recent_acks import RecentAcks
 from penstock.delivery.runs import Run, offsets_of, to_runs
 
 EXPIRY_REASON = "the lease ended without an answer"
@@ -67,6 +68,7 @@ class _Saved(msgspec.Struct, frozen=True):
     dying: dict[int, Dying]
     keys: dict[int, int]
     first_ms: dict[int, int] = {}
+    acked: list[Part] = []
 
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -88,6 +90,7 @@ class Ledger:
         self.waiting: dict[int, int] = {}
         self.dying: dict[int, Dying] = {}
         self.keys: dict[int, int] = {}
+        self._acked = RecentAcks()
 
     def attempts(self, offset: int) -> int:
         """How often a message went out before, the lease that it may be under excepted."""
@@ -133,21 +136,30 @@ class Ledger:
         return Change(settled=event.expired)
 
     def ack(self, event: Acked) -> Change:
-        """Settle messages whose lease holds."""
+        """Settle messages whose lease holds; those that the same receipt has settled stay so."""
         change = Change()
         for part in event.parts:
             taken = self._take(part, change)
-            self._settle(taken)
-            change.settled += taken
+            if taken:
+                self._settle(taken)
+                self._acked.add(part if taken is part.runs else Part(part.delivery, taken))
+                change.settled += taken
+        if change.stale:
+            change.stale = self._acked.without(change.stale)
         return change
 
     def give_back(self, event: Returned) -> Change:
         """Let messages rest, or die when they have been out too often."""
         change = Change()
         for failure in event.failures:
-            if self._take_one(failure, change):
-                self._fail(failure.offset, failure.ready_at_ms, event.attempts_max, failure.reason)
-                self._note_failed(failure.offset, change)
+            if not self._take_one(failure, change):
+                continue
+            offset, ready_at_ms = failure.offset, failure.ready_at_ms
+            if failure.is_counted:
+                self._fail(offset, ready_at_ms, event.attempts_max, failure.reason)
+            else:
+                self.waiting[offset] = ready_at_ms
+            self._note_failed(offset, change)
         return change
 
     def expire(self, event: Expired) -> Change:
@@ -295,6 +307,7 @@ class Ledger:
             self.dying,
             self.keys,
             self._first_ms,
+            list(self._acked),
         )
         return _encode(saved)
 
@@ -311,4 +324,6 @@ class Ledger:
         ledger.dying = saved.dying
         ledger.keys = saved.keys
         ledger._first_ms = saved.first_ms
+        for part in saved.acked:
+            ledger._acked.add(part)
         return ledger

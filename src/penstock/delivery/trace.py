@@ -160,7 +160,9 @@ class Trace:
                 is_nack = isinstance(event, Returned)
                 kind = TraceKind.NACKED if is_nack else TraceKind.REJECTED
                 detail = f"ready at {failure.ready_at_ms}; " if is_nack else ""
+                detail += "" if failure.is_counted else "not counted; "
                 yield self._end(event.group, kind, event.at_ms, f"{detail}{failure.reason}")
+                self._attempts[event.group] -= not failure.is_counted
                 return
 
     def _begun_anew(self, group: str, at_ms: int, detail: str) -> Iterator[TraceStep]:

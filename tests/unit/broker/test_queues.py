@@ -289,8 +289,44 @@ def test_outcomes_come_in_the_order_of_the_receipts() -> None:
             LeaseExpired,
             LeaseExpired,
         ]
-        again = await broker.queues.ack(TOPIC, GROUP, [first.receipt, first.receipt])
-        assert [type(each) for each in again] == [LeaseExpired, LeaseExpired]
+        refused = await broker.queues.extend(
+            TOPIC, GROUP, [first.receipt, first.receipt], lease_ms=1_000
+        )
+        assert [type(each) for each in refused] == [LeaseExpired, LeaseExpired]
+
+    run(scene())
+
+
+def test_an_ack_that_comes_again_is_accepted_also_after_a_restart() -> None:
+    async def scene() -> None:
+        machine = SimMachine(clock=LoopClock())
+        broker = await started(machine)
+        await publish(broker, b"a", b"b")
+        first, second = await receive(broker, 2)
+        assert await broker.queues.ack(TOPIC, GROUP, [first.receipt]) == [None]
+
+        assert await broker.queues.ack(TOPIC, GROUP, [first.receipt, first.receipt]) == [None, None]
+        machine.disk.kill()
+        reborn = await started(machine)
+        assert await reborn.queues.ack(TOPIC, GROUP, [first.receipt]) == [None]
+        (refused,) = await reborn.queues.nack(TOPIC, GROUP, [Nack(first.receipt)])
+        assert isinstance(refused, LeaseExpired)
+        assert await reborn.queues.ack(TOPIC, GROUP, [second.receipt]) == [None]
+
+    run(scene())
+
+
+def test_a_message_that_was_not_begun_costs_no_attempt() -> None:
+    async def scene() -> None:
+        broker = await started_with(b"a")
+        for _ in range(10):
+            (message,) = await receive(broker, 1)
+            assert message.attempt == 1
+            nack = Nack(message.receipt, reason="not begun", is_counted=False)
+            assert await broker.queues.nack(TOPIC, GROUP, [nack]) == [None]
+
+        (message,) = await receive(broker, 1)
+        assert message.attempt == 1
 
     run(scene())
 

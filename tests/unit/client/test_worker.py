@@ -54,6 +54,9 @@ class FakeQueue:
     async def nack(self, failed: Task, *, reason: str, delay_s: float | None) -> None:
         self.answers.append(("nack", failed.id, reason))
 
+    async def give_back(self, unbegun: Task, *, reason: str) -> None:
+        self.answers.append(("give back", unbegun.id, reason))
+
 
 class FakeClient:
     """As much of a client as a worker uses."""
@@ -98,7 +101,7 @@ def test_no_more_tasks_are_leased_than_there_is_room_for() -> None:
     assert len(queue.answers) == 4
 
 
-def test_tasks_that_arrive_while_it_stops_go_back_unless_it_is_their_last_try() -> None:
+def test_tasks_that_arrive_while_it_stops_go_back_without_costing_a_try() -> None:
     app, seen = recording()
     queue = FakeQueue([task(1), task(2, attempt=4)])
 
@@ -109,9 +112,10 @@ def test_tasks_that_arrive_while_it_stops_go_back_unless_it_is_their_last_try() 
         return worker
 
     worker = asyncio.run(scenario())
-    assert seen == [2]
-    assert ("nack", "work:0-1", "the worker is stopping") in queue.answers
-    assert (worker.counts.done, worker.counts.returned) == (1, 1)
+    assert seen == []
+    reason = "the worker is stopping"
+    assert queue.answers == [("give back", "work:0-1", reason), ("give back", "work:0-2", reason)]
+    assert (worker.counts.done, worker.counts.returned) == (0, 2)
 
 
 def test_a_task_that_outlives_the_grace_is_abandoned_without_an_answer() -> None:

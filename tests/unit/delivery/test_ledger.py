@@ -11,6 +11,7 @@ from penstock.delivery import (
     Rejected,
     Returned,
 )
+from penstock.delivery.recent_acks import RUNS_MAX
 
 GROUP = "g"
 FIRST, SECOND = 1, 2
@@ -42,22 +43,60 @@ def test_the_floor_rises_over_what_is_settled() -> None:
     assert not ledger.done
 
 
-def test_a_receipt_holds_once() -> None:
+def test_an_ack_that_comes_again_is_accepted_and_changes_nothing() -> None:
     ledger = Ledger(0)
     leased(ledger, FIRST, (0, 3))
 
     assert ack(ledger, FIRST, (1, 2)) == []
-    assert ack(ledger, FIRST, (1, 2)) == [(FIRST, 1)]
-    assert ack(ledger, SECOND, (2, 3)) == [(SECOND, 2)]
+    assert ack(ledger, FIRST, (1, 2)) == []
+    assert ack(Ledger.restore(ledger.snapshot()), FIRST, (1, 2)) == []
+    assert ack(ledger, SECOND, (1, 3)) == [(SECOND, 1), (SECOND, 2)]
     assert ledger.in_flight == 2
 
 
-def test_a_repeated_receipt_in_one_request_is_stale_the_second_time() -> None:
+def test_a_repeated_receipt_in_one_request_is_settled_once() -> None:
     ledger = Ledger(0)
     leased(ledger, FIRST, (0, 3))
 
-    assert ack(ledger, FIRST, (0, 1), (0, 1)) == [(FIRST, 0)]
-    assert ledger.floor == 1
+    assert ack(ledger, FIRST, (0, 1), (0, 1)) == []
+    assert (ledger.floor, ledger.in_flight) == (1, 2)
+
+
+def test_a_receipt_that_settled_nothing_is_refused_although_its_message_is_settled() -> None:
+    ledger = Ledger(0)
+    leased(ledger, FIRST, (0, 2))
+    ledger.expire(Expired(GROUP, [FIRST], 4, 1_000))
+    leased(ledger, SECOND, (0, 2), until_ms=2_000)
+
+    assert ack(ledger, SECOND, (0, 2)) == []
+    assert ack(ledger, FIRST, (0, 1)) == [(FIRST, 0)]
+
+
+def test_acks_are_remembered_up_to_a_limit() -> None:
+    ledger = Ledger(0)
+    count = RUNS_MAX + 1
+    leased(ledger, FIRST, (0, 2 * count))
+    for offset in range(0, 2 * count, 2):
+        ack(ledger, FIRST, (offset, offset + 1))
+
+    assert ack(ledger, FIRST, (0, 1)) == [(FIRST, 0)]
+    assert ack(ledger, FIRST, (2, 3)) == []
+
+
+def test_a_message_given_back_uncounted_is_as_if_it_had_not_been_out() -> None:
+    ledger = Ledger(0)
+    leased(ledger, FIRST, (0, 1))
+    nack(ledger, FIRST, 0, attempts_max=2)
+    assert ledger.attempts(0) == 1
+
+    for delivery in range(SECOND, 10):
+        leased(ledger, delivery, (0, 1))
+        failure = Failure(delivery, 0, 700, "not begun", is_counted=False)
+        change = ledger.give_back(Returned(GROUP, [failure], 2, 0))
+        assert (change.waiting, change.dying) == ([(0, 700)], [])
+
+    assert ledger.attempts(0) == 1
+    assert (ledger.waiting, ledger.dying, ledger.in_flight) == ({0: 700}, {}, 0)
 
 
 def test_the_receipt_of_an_older_lease_does_not_settle_a_newer_one() -> None:

@@ -148,6 +148,7 @@ class NackBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     receipts: Annotated[list[str | FailedReceipt], Meta(min_length=1, max_length=10_000)]
     delay: Duration | None = None
     reason: Annotated[str, Meta(max_length=1_000)] = ""
+    uncounted: bool = False
 
 
 class ExtendBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

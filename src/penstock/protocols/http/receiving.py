@@ -145,7 +145,7 @@ def _refusing(view: NodeView) -> list[Endpoint]:
     async def nack(path: Mapping[str, str], content: bytes) -> bytes:
         body = decode_body(content, NackBody)
         default = FailedReceipt(receipt="", delay=body.delay, reason=body.reason)
-        items = [_nack(each, default) for each in body.receipts]
+        items = [_nack(each, default, is_counted=not body.uncounted) for each in body.receipts]
         outcomes = await view.queues.nack(*_place(path), items)
         return _settled([each.receipt for each in items], outcomes)
 
@@ -167,7 +167,8 @@ def _refusing(view: NodeView) -> list[Endpoint]:
             name="nack",
             summary="Give messages back",
             description="They come back after a backoff that doubles with each attempt, or after"
-            " the given delay; after the last attempt they go to the dead letters.",
+            " the given delay; after the last attempt they go to the dead letters. Those that were"
+            " not begun are given back `uncounted`: they cost no attempt, and come back at once.",
             parameters=(TOPIC, GROUP),
             body=NackBody,
             example='{"receipts": [{"receipt": "0.100000001.2a", "delay": "10s"}],'
@@ -198,12 +199,12 @@ def _lease_ms(lease: str | float | None) -> int | None:
     return None if lease is None else read_duration_ms("lease", lease, max_ms=LEASE_MS_MAX)
 
 
-def _nack(item: str | FailedReceipt, default: FailedReceipt) -> Nack:
+def _nack(item: str | FailedReceipt, default: FailedReceipt, *, is_counted: bool) -> Nack:
     if isinstance(item, str):
         item = FailedReceipt(receipt=item, delay=default.delay, reason=default.reason)
     delay = default.delay if item.delay is None else item.delay
     delay_ms = None if delay is None else read_duration_ms("delay", delay, max_ms=BACKOFF_MS_MAX)
-    return Nack(item.receipt, delay_ms, item.reason or default.reason)
+    return Nack(item.receipt, delay_ms, item.reason or default.reason, is_counted)
 
 
 def _settled(receipts: Sequence[str], outcomes: Sequence[PenstockError | None]) -> bytes:

@@ -87,6 +87,7 @@ class TaskNackBody(TaskReceiptBody, frozen=True, kw_only=True, forbid_unknown_fi
 
     reason: Annotated[str, Meta(max_length=1_000)] = ""
     delay: Duration | None = None
+    uncounted: bool = False
 
 
 class TaskExtendBody(TaskReceiptBody, frozen=True, kw_only=True, forbid_unknown_fields=True):

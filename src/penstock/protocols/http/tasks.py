@@ -163,7 +163,8 @@ def _settling(view: NodeView) -> list[Endpoint]:
     async def nack(request: Request) -> Response:
         body = await read_body(request, TaskNackBody)
         delay_ms = _duration_ms("delay", body.delay, BACKOFF_MS_MAX)
-        await view.tasks.nack(_task(request), body.receipt, delay_ms=delay_ms, reason=body.reason)
+        answer = view.tasks.give_back if body.uncounted else view.tasks.nack
+        await answer(_task(request), body.receipt, delay_ms=delay_ms, reason=body.reason)
         return json_response(TaskAccepted(id=_task(request)))
 
     async def extend(request: Request) -> Response:
@@ -191,7 +192,8 @@ def _settling(view: NodeView) -> list[Endpoint]:
             name="nack-task",
             summary="A task could not be done",
             description="It is tried again after a backoff that doubles, or after the given"
-            " delay; after its last try it fails, and is found among the dead letters.",
+            " delay; after its last try it fails, and is found among the dead letters. One that was"
+            " not begun is given back `uncounted`: it costs no try, and comes back at once.",
             parameters=(_TASK,),
             body=TaskNackBody,
             example='{"receipt": "0.100000001.2a", "reason": "mailbox is full", "delay": "10s"}',

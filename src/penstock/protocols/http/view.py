@@ -286,6 +286,11 @@ class TasksView(Protocol):
     async def nack(self, text: str, receipt: str, *, delay_ms: int | None, reason: str) -> None:
         """Give a task back."""
 
+    async def give_back(
+        self, text: str, receipt: str, *, delay_ms: int | None, reason: str
+    ) -> None:
+        """Give a task back that was not begun."""
+
     async def extend(self, text: str, receipt: str, *, lease_ms: int | None) -> None:
         """Let a lease end later."""
 
