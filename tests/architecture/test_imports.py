@@ -77,8 +77,10 @@ def test_one_module_reads_the_time_and_one_the_environment() -> None:
                     found["environment"].add(shown(path))
 
     assert found["time"] == {shown(PACKAGE / "clock.py")}
-    # Options are read by the first; by the second, Spark is told which Python to start.
+    # Options are read by the first; by the others, libraries are told to start no threads before a
+    # fork, and Spark which Python to start.
     assert found["environment"] == {
         shown(PACKAGE / "cli" / "serve.py"),
+        shown(PACKAGE / "spark" / "daemon.py"),
         shown(PACKAGE / "spark" / "session.py"),
     }

@@ -8,15 +8,36 @@ because one exception ends a query. Each record of a range comes once and in ord
 goes on after a restart is Spark's to keep, in its checkpoint. Server rooms are never imported.
 """
 
-from penstock.spark.columns import COLUMNS, COLUMNS_WITH_HEADERS, arrow_schema
-from penstock.spark.fetching import FetchSettings, RecordRange, read_range
-from penstock.spark.given_options import Option
-from penstock.spark.lag import lag_of
-from penstock.spark.options import OPTIONS
-from penstock.spark.planning import split_ranges
-from penstock.spark.session import open_session
-from penstock.spark.sink_options import SINK_OPTIONS
-from penstock.spark.source import PenstockSource
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from penstock.spark.fetching import read_range
+    from penstock.spark.given_options import Option
+    from penstock.spark.lag import lag_of
+    from penstock.spark.options import OPTIONS
+    from penstock.spark.planning import split_ranges
+    from penstock.spark.ranges import FetchSettings, RecordRange
+    from penstock.spark.schema import COLUMNS, COLUMNS_WITH_HEADERS, arrow_schema
+    from penstock.spark.session import open_session
+    from penstock.spark.sink_options import SINK_OPTIONS
+    from penstock.spark.source import PenstockSource
+
+_HOMES = {
+    "COLUMNS": "schema",
+    "COLUMNS_WITH_HEADERS": "schema",
+    "FetchSettings": "ranges",
+    "OPTIONS": "options",
+    "Option": "given_options",
+    "PenstockSource": "source",
+    "RecordRange": "ranges",
+    "SINK_OPTIONS": "sink_options",
+    "arrow_schema": "schema",
+    "lag_of": "lag",
+    "open_session": "session",
+    "read_range": "fetching",
+    "split_ranges": "planning",
+}
 
 __all__ = [
     "COLUMNS",
@@ -33,3 +54,11 @@ __all__ = [
     "read_range",
     "split_ranges",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """Load what is asked for: each of Spark's Python processes needs another part of this room."""
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module {__name__} has no attribute {name}")
+    return getattr(importlib.import_module(f"{__name__}.{home}"), name)

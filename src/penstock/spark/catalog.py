@@ -4,18 +4,22 @@ Whatever may pass is retried for as long as the settings say, because one except
 The first contact is given up sooner: an address that is wrong is not put right by waiting.
 """
 
+import importlib
 import logging
 import re
 from collections.abc import Callable, Iterable, Mapping
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
-from penstock.client import Admin, Connection, Groups
 from penstock.errors import PenstockError, TopicNotFound
 from penstock.ids import TopicPartition
 from penstock.spark.brokers import EARLIEST, LATEST, brokers_of
 from penstock.spark.options import Selection, SourceOptions
 from penstock.spark.retries import retrying
 
+if TYPE_CHECKING:
+    from penstock.client import Groups
+
+CLIENT_MODULE = "penstock.client"
 FIRST_CONTACT_WAIT_S = 10.0
 COMMIT_WAIT_S = 5.0
 
@@ -68,7 +72,7 @@ class Catalog:
         """Commit progress for those who watch the lag; a failure is logged and no more."""
         try:
             if self._groups is None:
-                self._groups = Groups(Admin(Connection(self._options.bootstrap, COMMIT_WAIT_S)))
+                self._groups = _open_groups(self._options.bootstrap)
             self._groups.commit(group, offsets)
         except PenstockError as error:
             _log.warning("progress of group %s was not committed: %s", group, error)
@@ -88,6 +92,13 @@ class Catalog:
         answer = retrying(question, self._brokers.forget_leaders, patience_s)
         self._has_answered = True
         return answer
+
+
+def _open_groups(bootstrap: str) -> "Groups":
+    # Most processes that plan commit nothing: these do without the client.
+    client = importlib.import_module(CLIENT_MODULE)
+    groups: Groups = client.Groups(client.Admin(client.Connection(bootstrap, COMMIT_WAIT_S)))
+    return groups
 
 
 def _named(selection: Selection) -> list[str] | None:

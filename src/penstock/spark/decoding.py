@@ -42,6 +42,8 @@ from penstock.spark.batches import (
     scan,
 )
 from penstock.spark.columns import ColumnBuffers
+from penstock.spark.ranges import place_of
+from penstock.spark.schema import COLUMNS, COLUMNS_WITH_HEADERS
 from penstock.spark.wire import FetchAnswer
 
 # Spark holds one record batch at a time on each side of the socket.
@@ -50,11 +52,6 @@ _CODEC_MASK = 0x07
 _TRANSACTIONAL = 0x10
 _CONTROL = 0x20
 _CHECKED_FROM = 21
-
-
-def place_of(where: TopicPartition, offset: int) -> str:
-    """Name a record in an error message."""
-    return f"topic {where.topic} partition {where.partition} offset {offset}"
 
 
 class FetchedBatches:
@@ -175,6 +172,16 @@ class FetchedBatches:
 
     def _place(self, row: Integers) -> str:
         return place_of(self._where, int(row[BASE_OFFSET]))
+
+
+def load_loops() -> None:
+    """Load the compiled loops for all that `FetchedBatches` calls them with."""
+    table = np.empty((0, TABLE_COLUMNS), np.int64)
+    for columns in (COLUMNS, COLUMNS_WITH_HEADERS):
+        buffers = ColumnBuffers(columns, 1, 1)
+        for data in (np.frombuffer(b"x", np.uint8), np.frombuffer(bytearray(b"x"), np.uint8)):
+            scan(data, table)
+            decode(data, table, (0, 1), buffers.columns, (0, 0))
 
 
 def _taken_back(table: Integers, aborted: Collection[tuple[int, int]]) -> npt.NDArray[np.bool_]:

@@ -9,7 +9,7 @@ A range may hold fewer records than offsets: compaction and markers of transacti
 
 import logging
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import pyarrow as pa
 from kio.schema.errors import ErrorCode
@@ -22,42 +22,15 @@ from penstock.spark.brokers import (
     brokers_of,
     raise_for_code,
 )
-from penstock.spark.columns import COLUMNS, check_columns
 from penstock.spark.connection import BrokerConnection
-from penstock.spark.decoding import FetchedBatches, place_of
+from penstock.spark.decoding import FetchedBatches
+from penstock.spark.ranges import SETTINGS_DEFAULT, FetchSettings, RecordRange, place_of
 from penstock.spark.retries import Patience
+from penstock.spark.schema import COLUMNS, check_columns
 from penstock.spark.wire import FetchAnswer, FetchRequest
 
 _log = logging.getLogger("penstock.spark")
 _SAMPLE_BYTES = 64 << 10
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FetchSettings:
-    """How records are asked for, and how long is waited for them."""
-
-    fetch_bytes: int = 8 << 20
-    fetch_wait_ms: int = 500
-    request_wait_ms: int = 30_000
-    patience_ms: int = 120_000
-    fails_on_data_loss: bool = True
-    is_committed_only: bool = False
-
-
-SETTINGS_DEFAULT = FetchSettings()
-
-
-@dataclass(frozen=True, slots=True)
-class RecordRange:
-    """Offsets of one partition, from `start` up to, without, `end`."""
-
-    topic: str
-    partition: int
-    start: int
-    end: int
-
-    def __len__(self) -> int:
-        return max(self.end - self.start, 0)
 
 
 def read_range(

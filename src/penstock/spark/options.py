@@ -14,9 +14,9 @@ from typing import Any, TypeVar
 from penstock.errors import InvalidRequest
 from penstock.ids import TopicPartition
 from penstock.spark.brokers import EARLIEST, LATEST
-from penstock.spark.columns import COLUMNS, COLUMNS_WITH_HEADERS, check_columns
-from penstock.spark.fetching import FetchSettings
 from penstock.spark.given_options import GivenOptions, Option
+from penstock.spark.ranges import FetchSettings
+from penstock.spark.schema import COLUMNS, COLUMNS_WITH_HEADERS, check_columns
 
 _WORDS = {"earliest": EARLIEST, "latest": LATEST}
 

@@ -11,8 +11,8 @@ from penstock.errors import InvalidRequest, OffsetOutOfRange
 from penstock.ids import TopicPartition
 from penstock.spark.brokers import EARLIEST, LATEST
 from penstock.spark.catalog import Catalog
-from penstock.spark.fetching import RecordRange
 from penstock.spark.options import Bound, SourceOptions
+from penstock.spark.ranges import RecordRange
 
 Offsets: TypeAlias = dict[TopicPartition, int]
 

@@ -5,9 +5,11 @@ restart. The group's committed offsets are only for those who watch the lag: Spa
 finished micro-batch when the next one begins, and never of the last one.
 """
 
+import importlib
 import logging
 from collections.abc import Iterator, Sequence
 from functools import cached_property
+from types import ModuleType
 from typing import Any
 
 import pyarrow as pa
@@ -23,10 +25,8 @@ from pyspark.sql.streaming.datasource import (
 
 from penstock.clock import SystemClock
 from penstock.errors import InvalidRequest, OffsetOutOfRange, TopicNotFound
-from penstock.ids import TopicPartition
 from penstock.spark.brokers import EARLIEST, LATEST
 from penstock.spark.catalog import Catalog
-from penstock.spark.fetching import RecordRange, bytes_per_offset, read_range
 from penstock.spark.options import SourceOptions
 from penstock.spark.planning import (
     Offsets,
@@ -39,7 +39,9 @@ from penstock.spark.planning import (
     resolve_start,
     split_ranges,
 )
+from penstock.spark.ranges import RecordRange, place_of
 
+FETCHING_MODULE = "penstock.spark.fetching"
 _log = logging.getLogger("penstock.spark")
 
 
@@ -151,11 +153,12 @@ class PenstockStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         for place, offset in begin.items():
             if place not in end and fails:
                 raise TopicNotFound(
-                    f"{_named(place, offset)}: the partition is gone; failOnDataLoss=false goes on"
+                    f"{place_of(place, offset)}: the partition is gone;"
+                    " failOnDataLoss=false goes on"
                 )
             if offset > end.get(place, offset):
                 message = (
-                    f"{_named(place, offset)}: the partition ends at {end[place]};"
+                    f"{place_of(place, offset)}: the partition ends at {end[place]};"
                     " was the topic created anew, or is the checkpoint of another query?"
                 )
                 if fails:
@@ -180,12 +183,20 @@ class PenstockStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _offsets_in(self, bytes_max: int, begin: Offsets, end: Offsets) -> int:
         """Estimate how many offsets of what is waiting take so many bytes."""
         waiting = make_ranges(begin, end)
+        fetching = _load_fetching()
         sizes = {
-            each: bytes_per_offset(self._options.bootstrap, each, self._options.fetch) * len(each)
+            each: fetching.bytes_per_offset(self._options.bootstrap, each, self._options.fetch)
+            * len(each)
             for each in waiting
         }
         offsets = sum(map(len, waiting))
         return max(1, int(bytes_max * offsets / max(sum(sizes.values()), 1)))
+
+    def _bytes_per_offset(self, records: RecordRange) -> float:
+        options = self._options
+        fetching = _load_fetching()
+        size: float = fetching.bytes_per_offset(options.bootstrap, records, options.fetch)
+        return size
 
 
 def _tasks(options: SourceOptions, start: Offsets, end: Offsets) -> list[InputPartition]:
@@ -202,7 +213,7 @@ def _read(options: SourceOptions, partition: InputPartition) -> Iterator[pa.Reco
     # Spark invents a partition without a value when there is nothing to read.
     if records is None:
         return iter(())
-    return read_range(
+    batches: Iterator[pa.RecordBatch] = _load_fetching().read_range(
         options.bootstrap,
         records.topic,
         records.partition,
@@ -211,7 +222,9 @@ def _read(options: SourceOptions, partition: InputPartition) -> Iterator[pa.Reco
         columns=options.columns,
         settings=options.fetch,
     )
+    return batches
 
 
-def _named(place: TopicPartition, offset: int) -> str:
-    return f"topic {place.topic} partition {place.partition} offset {offset}"
+def _load_fetching() -> ModuleType:
+    # Spark plans in several processes that never fetch: these do without the compiled loops.
+    return importlib.import_module(FETCHING_MODULE)

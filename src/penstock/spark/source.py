@@ -11,9 +11,9 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamWriter, DataSourc
 from pyspark.sql.types import StructType
 
 from penstock.errors import InvalidRequest
-from penstock.spark.columns import spark_schema
 from penstock.spark.options import parse_options
 from penstock.spark.readers import PenstockBatchReader, PenstockStreamReader
+from penstock.spark.schema import spark_schema
 
 SINK_MODULE = "penstock.spark.sink"
 

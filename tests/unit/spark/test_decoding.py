@@ -17,8 +17,8 @@ from penstock.errors import (
 )
 from penstock.ids import TopicPartition
 from penstock.record import Codec, Record, batch_without_records, encode_batch, stamp_append_time
-from penstock.spark.columns import COLUMNS_WITH_HEADERS
 from penstock.spark.decoding import FetchedBatches
+from penstock.spark.schema import COLUMNS_WITH_HEADERS
 from penstock.spark.wire import FetchAnswer
 
 ORDERS = TopicPartition("orders", 3)
