@@ -288,6 +288,22 @@ class NodeOptions:
         least=1024,
         most=1024 * 1024 * 1024,
     )
+    write_stage_bytes_max: int = _size(
+        8 * 1024**3,
+        "Bytes that writers such as Spark's may have staged in one partition and not committed.",
+        least=1024,
+    )
+    write_stage_expiry_ms: int = _duration(
+        24 * 3600 * 1000,
+        "What a writer has staged and not committed is dropped after this time without news.",
+        least=1000,
+    )
+    writer_expiry_ms: int = _duration(
+        7 * 24 * 3600 * 1000,
+        "A writer that commits nothing is forgotten after this time; until then an epoch that it"
+        " repeats is known again.",
+        least=1000,
+    )
     sqs_account: str = _text(
         "000000000000",
         "Account number in the addresses of queues.",

@@ -110,6 +110,10 @@ class InvalidReceipt(InvalidRequest):
     """A text that is not a receipt."""
 
 
+class StageTooLarge(InvalidRequest):
+    """A write stages more in one partition than is allowed."""
+
+
 class UnsupportedVersion(InvalidRequest):
     """A protocol version that this node does not speak."""
 
@@ -220,6 +224,18 @@ class FencedInstanceId(Conflict):
     """A newer member has taken over this static instance id."""
 
 
+class WriterFenced(Conflict):
+    """A newer epoch of the writer is committed."""
+
+
+class WriteExpired(Conflict):
+    """What a run of a writer had staged waited too long for its commit."""
+
+
+class WriteNotStaged(Conflict):
+    """A commit names batches that are not staged, or no longer."""
+
+
 class LeaseExpired(Conflict):
     """The message is no longer out under this receipt."""
 
@@ -245,6 +261,10 @@ class DiskFull(Unavailable):
 
 class StorageFailed(Unavailable):
     """The partition's disk failed on this node; another replica may lead."""
+
+
+class StageFull(Unavailable):
+    """Other writes have staged as much in the partition as is allowed."""
 
 
 class NotLeader(Unavailable):

@@ -19,10 +19,11 @@ PUBLIC_NAMES = {
         PartitionEnd PartitionProgress Placement Producer Publication PublishOptions
         Published QueueGroup QueueGroupPartition QueueGroupSetting QueueGroupSummary
         QueueGroupTotals QueueGroups ReceiveOptions Redriven Refusal Schedule SchedulePage
-        ScheduledMessage SettingValue Subscription Task TaskApp TaskGivenUp TaskOptions
+        ScheduledMessage SettingValue StageName StagedPart StagedWriter Subscription Task TaskApp
+        TaskGivenUp TaskOptions
         TaskPostponed TaskQueue TaskStatus TaskTypeStats TopicDescription TopicDetails
         TopicListing TopicSetting TopicSummary TraceStep URL_DEFAULT Worker WorkerCounts
-        WorkerSettings
+        WorkerSettings WriterState check_url
     """,
     "penstock.errors": """
         BadChecksum BatchTooLarge Conflict CoordinatorLoading Corruption DataDirectoryInUse
@@ -34,11 +35,12 @@ PUBLIC_NAMES = {
         InvalidShareSessionEpoch InvalidSubscription InvalidTimestamp InvalidTopicName
         LeaseExpired MemberIdRequired MessageNotFound MetadataTooLarge NotCoordinator
         NotEnoughReplicas NotFound NotLeader OffsetOutOfRange OutOfOrderSequence PenstockError
-        ProducerFenced RebalanceInProgress ShareSessionNotFound ShuttingDown StaleMemberEpoch
+        ProducerFenced RebalanceInProgress ShareSessionNotFound ShuttingDown StageFull StageTooLarge
+        StaleMemberEpoch
         StorageFailed TimedOut TopicExists TopicIdMismatch TopicNotFound Unavailable
         UnknownLeaderEpoch UnknownMember UnknownProducer UnreleasedInstanceId
         UnsupportedAssignor UnsupportedBatchFormat UnsupportedCompression UnsupportedForTopic
-        UnsupportedVersion
+        UnsupportedVersion WriteExpired WriteNotStaged WriterFenced
     """,
     "penstock.spark": """
         COLUMNS COLUMNS_WITH_HEADERS OPTIONS SINK_OPTIONS FetchSettings Option PenstockSource

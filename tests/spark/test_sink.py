@@ -15,7 +15,7 @@ from tests.processes import NodeProcess
 
 Reading = Callable[..., DataFrameReader]
 Writing = Callable[..., DataFrameWriter]
-MODES = ("at_least_once",)
+MODES = ("exactly_once", "at_least_once")
 
 
 @pytest.fixture
@@ -162,7 +162,7 @@ def test_a_row_that_cannot_be_written_is_named(
     frame = spark.sql(f"SELECT 'v' AS value, {columns}".replace("{topic}", topic))
 
     with pytest.raises(PySparkException) as refused:
-        writing(frame, mode=MODES[0]).save()
+        writing(frame, mode="at_least_once").save()
 
     assert told.replace("{topic}", topic) in message_of(refused.value)
 

@@ -29,6 +29,7 @@ from penstock.broker.queues import Queues
 from penstock.broker.schedule import Schedule, Scheduled
 from penstock.broker.share import Acknowledged, Acquired, SharePartition
 from penstock.broker.share_settings import SHARE_SETTINGS
+from penstock.broker.staged_writes import EPOCH_MAX, StageBatch, StagedRunStatus
 from penstock.broker.statistics import Statistics
 from penstock.broker.task_values import (
     EnqueuedTask,
@@ -38,12 +39,14 @@ from penstock.broker.task_values import (
     TypeStatus,
 )
 from penstock.broker.topics import NewTopic, SettingValue
-from penstock.cluster import Partition, PartitionStatus, SettingType, Topic
+from penstock.broker.writes import Committed, WriteCommit, WriterStatus
+from penstock.cluster import Partition, PartitionStatus, SettingType, Topic, WritePart
 from penstock.delivery import GroupSettings, TraceKind, TraceStep
 from penstock.log import FileRange
 from penstock.record import IDEMPOTENCY_KEY, Record, encode_batch
 
 __all__ = [
+    "EPOCH_MAX",
     "IDEMPOTENCY_KEY",
     "SHARE_SETTINGS",
     "SOURCE_TOPIC",
@@ -55,6 +58,7 @@ __all__ = [
     "Broker",
     "Check",
     "ClusterStatus",
+    "Committed",
     "DeadLetter",
     "DeadLetterFilter",
     "DeadLetters",
@@ -90,12 +94,17 @@ __all__ = [
     "SettingType",
     "SettingValue",
     "SharePartition",
+    "StageBatch",
+    "StagedRunStatus",
     "Statistics",
     "TaskStatus",
     "Topic",
     "TraceKind",
     "TraceStep",
     "TypeStatus",
+    "WriteCommit",
+    "WritePart",
+    "WriterStatus",
     "check_epoch",
     "encode_batch",
     "hot_partitions",

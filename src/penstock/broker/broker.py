@@ -24,6 +24,7 @@ from penstock.broker.share import ShareGroups
 from penstock.broker.statistics import NodeCollector, Statistics
 from penstock.broker.tasks import TaskParts, Tasks
 from penstock.broker.topics import Topics
+from penstock.broker.writes import Writes
 from penstock.cluster import (
     METADATA_GROUP,
     Cluster,
@@ -78,6 +79,7 @@ class Broker:
             self.calls,
             TaskParts(self.topics, self.messages, self.queues, self.schedule),
         )
+        self.writes = Writes(self.cluster, self.calls, self.publisher, options, workplace.clock)
         self.operations = Operations(self.cluster, options.node_id)
         self.housekeeper = Housekeeper(self.cluster, self.space, options, workplace)
         self.registry = CollectorRegistry()
@@ -95,6 +97,7 @@ class Broker:
         self.cluster.on_shard_leadership = self.groups.leadership_changed
         self.metadata.watch(lambda: self.groups.topics_changed(list(self.metadata.topics.values())))
         await self.cluster.start(host)
+        self.writes.start()
 
     async def register(self, *, kafka: Address, http_port: int) -> None:
         """Tell the cluster where clients reach this node; returns when the node can serve."""
@@ -204,5 +207,6 @@ class Broker:
         """Close all logs; requests that still wait are failed."""
         self.groups.close()
         await self._burial.close()
+        await self.writes.close()
         await self.queues.close()
         await self.cluster.close()

@@ -60,11 +60,43 @@ class Publisher:
         """
         partition = self._cluster.partition(place)
         settings = self._cluster.settings(place.topic)
-        batch = self._checked(place, records, settings)
+        batch = self._timed(self._checked(place, records, settings), settings)
         try:
             self._space.check()
             if waits_for_commit:
                 _check_in_sync(partition, settings)
+        except Unavailable as error:
+            partition.refuse(batch.header, error)
+            raise
+        return self._propose(partition, batch, settings, waits_for_commit=waits_for_commit)
+
+    def check(self, place: TopicPartition, records: memoryview) -> None:
+        """Raise why a batch could not be published at this moment."""
+        settings = self._cluster.settings(place.topic)
+        batch = self._checked(place, records, settings)
+        if not settings.uses_append_time:
+            _check_times(batch, settings, self._clock.now_ms())
+        self._space.check()
+        _check_in_sync(self._cluster.partition(place), settings)
+
+    def publish_checked(self, place: TopicPartition, records: memoryview) -> Publication:
+        """Append a batch that was checked before, under whatever settings held then."""
+        settings = self._cluster.settings(place.topic)
+        (batch,) = split_batches(records)
+        if settings.uses_append_time:
+            batch = self._timed(batch, settings)
+        partition = self._cluster.partition(place)
+        return self._propose(partition, batch, settings, waits_for_commit=True)
+
+    def _propose(
+        self,
+        partition: Partition,
+        batch: RecordBatch,
+        settings: TopicSettings,
+        *,
+        waits_for_commit: bool,
+    ) -> Publication:
+        try:
             placed = partition.intake.publish(batch, window_ms=settings.idempotency_window_ms)
         except Unavailable as error:
             partition.refuse(batch.header, error)
@@ -104,16 +136,20 @@ class Publisher:
             raise InvalidBatch(f"producer id {header.producer_id} is the broker's own")
         if settings.log.compacts:
             _check_keys(place, batch)
-        return self._timed(batch, settings)
+        return batch
 
     def _timed(self, batch: RecordBatch, settings: TopicSettings) -> RecordBatch:
         now_ms = self._clock.now_ms()
         if settings.uses_append_time:
             stamp_append_time(batch.data, now_ms)
             return RecordBatch(read_header(batch.data), batch.data)
-        check_time(batch.header.max_timestamp, settings, now_ms)
-        check_time(batch.header.base_timestamp, settings, now_ms)
+        _check_times(batch, settings, now_ms)
         return batch
+
+
+def _check_times(batch: RecordBatch, settings: TopicSettings, now_ms: int) -> None:
+    check_time(batch.header.max_timestamp, settings, now_ms)
+    check_time(batch.header.base_timestamp, settings, now_ms)
 
 
 def _offset_of(placed: asyncio.Future[Placed]) -> asyncio.Future[Offset]:

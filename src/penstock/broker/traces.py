@@ -8,7 +8,14 @@ from contextlib import suppress
 import msgspec
 
 from penstock.broker.calls import Calls
-from penstock.cluster import Archived, Cluster, Partition, StartMoved, decode_event
+from penstock.cluster import (
+    Archived,
+    Cluster,
+    Partition,
+    StartMoved,
+    WriteEvent,
+    decode_event,
+)
 from penstock.delivery import (
     StageEvent,
     StageTrace,
@@ -135,7 +142,7 @@ class Traces:
             event = decode_event(entry.payload)
             if isinstance(event, Archived):
                 steps += self._archived(steps, event, offset)
-            elif not isinstance(event, StartMoved | StageEvent):
+            elif not isinstance(event, StartMoved | StageEvent | WriteEvent):
                 steps += trace.follow(event)
             if number % _ENTRIES_AT_ONCE == _ENTRIES_AT_ONCE - 1:
                 await asyncio.sleep(0)

@@ -73,6 +73,7 @@ from penstock.client.tasks import (
     TaskTypeStats,
 )
 from penstock.client.topics import PartitionBounds, SettingValue, TopicDetails, TopicSummary
+from penstock.client.wire import check_url
 from penstock.client.worker import (
     TaskApp,
     TaskGivenUp,
@@ -81,6 +82,7 @@ from penstock.client.worker import (
     WorkerCounts,
     WorkerSettings,
 )
+from penstock.client.writes import StagedPart, StagedWriter, StageName, WriterState
 
 __all__ = [
     "BOOTSTRAP_DEFAULT",
@@ -148,6 +150,9 @@ __all__ = [
     "SchedulePage",
     "ScheduledMessage",
     "SettingValue",
+    "StageName",
+    "StagedPart",
+    "StagedWriter",
     "Subscription",
     "Task",
     "TaskApp",
@@ -166,4 +171,6 @@ __all__ = [
     "Worker",
     "WorkerCounts",
     "WorkerSettings",
+    "WriterState",
+    "check_url",
 ]

@@ -59,7 +59,7 @@ class BlockingCaller:
 
     def _exchange(self, target: Target, call: Call[T]) -> Answer:
         wait_s = self._wait_s + call.wait_s
-        request = encode_request(target, call.method, call.path, call.content)
+        request = encode_request(target, call.method, call.path, call.content, call.content_type)
         connection = self._take(target) or _connect(target)
         is_kept = False
         try:

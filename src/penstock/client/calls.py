@@ -25,6 +25,7 @@ class Call(Generic[T]):
     path: str
     read: Callable[[bytes], T]
     content: bytes | None = None
+    content_type: str = "application/json"
     is_repeatable: bool = True
     wait_s: float = 0.0
     """How long the node may take on purpose, beside what every request takes."""

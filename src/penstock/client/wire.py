@@ -44,6 +44,11 @@ class Target:
         )
 
 
+def check_url(url: str) -> None:
+    """Raise `InvalidRequest` when a text is not the HTTP address of a node."""
+    Target.parse(url)
+
+
 @dataclass(frozen=True, slots=True)
 class Answer:
     """A whole answer; `is_reusable` says whether the connection can carry another exchange."""
@@ -53,7 +58,13 @@ class Answer:
     is_reusable: bool
 
 
-def encode_request(target: Target, method: str, path: str, content: bytes | None) -> bytes:
+def encode_request(
+    target: Target,
+    method: str,
+    path: str,
+    content: bytes | None,
+    content_type: str = "application/json",
+) -> bytes:
     """Return the bytes of one request."""
     host = f"[{target.host}]" if ":" in target.host else target.host
     lines = [
@@ -62,7 +73,7 @@ def encode_request(target: Target, method: str, path: str, content: bytes | None
         "Accept: application/json",
     ]
     if content is not None:
-        lines += ["Content-Type: application/json", f"Content-Length: {len(content)}"]
+        lines += [f"Content-Type: {content_type}", f"Content-Length: {len(content)}"]
     elif method != "GET":
         lines.append("Content-Length: 0")
     return "\r\n".join([*lines, "", ""]).encode("latin-1") + (content or b"")

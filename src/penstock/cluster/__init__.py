@@ -46,6 +46,7 @@ from penstock.cluster.partition_queue import (
 from penstock.cluster.partition_stage import ScheduledRecord
 from penstock.cluster.placement import choose_replicas, plan_moves
 from penstock.cluster.replicated_log import ReplicatedLog
+from penstock.cluster.staged_writes import StagedBatch
 from penstock.cluster.status import PartitionStatus, ReplicaStatus
 from penstock.cluster.topic_machine import Archived, StartMoved, decode_event
 from penstock.cluster.topic_settings import (
@@ -61,6 +62,13 @@ from penstock.cluster.topic_settings import (
     resolve_group_settings,
 )
 from penstock.cluster.workplace import Workplace
+from penstock.cluster.write_events import (
+    WriteDecided,
+    WriteEvent,
+    WritePart,
+    WriteRefused,
+    WriteStaged,
+)
 
 __all__ = [
     "DEAD_LETTER_SUFFIX",
@@ -99,12 +107,18 @@ __all__ = [
     "ScheduledRecord",
     "SettingDefinition",
     "SettingType",
+    "StagedBatch",
     "StartMoved",
     "Survey",
     "Topic",
     "TopicSettings",
     "Waiter",
     "Workplace",
+    "WriteDecided",
+    "WriteEvent",
+    "WritePart",
+    "WriteRefused",
+    "WriteStaged",
     "check_group_name",
     "check_group_setting_names",
     "check_group_settings",

@@ -12,6 +12,7 @@ from penstock.cluster.machine import Machine
 from penstock.cluster.partition_intake import Intake
 from penstock.cluster.partition_queue import DeliveryHost, PartitionQueue
 from penstock.cluster.partition_stage import PartitionStage
+from penstock.cluster.partition_writes import PartitionWrites, StagedEntries
 from penstock.cluster.producers import (
     ProducerState,
     after_batch,
@@ -86,6 +87,8 @@ class Partition:
         self.queue = queue
         self.intake = Intake(log, machine, workplace, self._propose_in_sequence)
         self.stage = PartitionStage(place, log, machine, workplace)
+        self.writes = PartitionWrites(log, machine, workplace)
+        log.entry_reader = StagedEntries(self.stage, self.writes)
         self._machine = machine
         self._in_flight: dict[int, _InFlight] = {}
         self._refused: dict[int, _Refusal] = {}

@@ -95,7 +95,6 @@ class PartitionStage:
         self._leaving: set[int] = set()
         self.on_released: Callable[[int], None] = lambda _: None
         log.watch(self._look)
-        log.entry_reader = self
 
     @property
     def count(self) -> int:

@@ -83,6 +83,7 @@ class ReplicaSet:
         self.failures: dict[TopicPartition, PenstockError] = {}
         self._failed: dict[TopicPartition, Replicas] = {}
         self.on_released: Callable[[int], None] = lambda _: None
+        self.on_decided: Callable[[TopicPartition], None] = lambda _: None
         self.on_opened: Callable[[ReplicatedLog, int | None], None] = lambda *_: None
         self.on_replaced: Callable[[], None] = lambda: None
         self.is_led: Callable[[int], bool] = lambda _: False
@@ -443,6 +444,7 @@ class ReplicaSet:
             return
         self._partitions[place] = found
         found.stage.on_released = self.on_released
+        found.writes.on_decided = partial(self.on_decided, place)
         log = found.log
         self.by_group[log.identity.group] = log
         self.on_opened(log, None)

@@ -7,6 +7,14 @@ import msgspec
 from pyroaring import BitMap64
 
 from penstock.cluster.producers import ProducerState, after_batch
+from penstock.cluster.staged_writes import StagedWrites
+from penstock.cluster.write_decisions import WriteDecisions
+from penstock.cluster.write_events import (
+    StagedWriteEvent,
+    WriteDecided,
+    WriteEvent,
+    WritersForgotten,
+)
 from penstock.delivery import (
     Arrivals,
     Change,
@@ -45,9 +53,11 @@ class _Snapshot(msgspec.Struct, frozen=True):
     delivery: bytes = b""
     arrivals: memoryview = memoryview(b"")
     archived: Archived | None = None
+    writes: bytes = b""
+    decisions: bytes = b""
 
 
-Event = StartMoved | Archived | DeliveryEvent | StageEvent
+Event = StartMoved | Archived | DeliveryEvent | StageEvent | WriteEvent
 
 _encode = msgspec.msgpack.Encoder().encode
 decode_event = msgspec.msgpack.Decoder(Event).decode
@@ -67,6 +77,8 @@ class TopicMachine:
         self.on_delivery: Callable[[DeliveryEvent, Change], None] = lambda *_: None
         self.on_trimmed: Callable[[], None] = lambda: None
         self.arrivals = Arrivals()
+        self.writes = StagedWrites()
+        self.decisions = WriteDecisions()
         # Batches that are on their way and known to have no attributes, by identity.
         self._plain: WeakValueDictionary[int, memoryview] = WeakValueDictionary()
 
@@ -82,10 +94,9 @@ class TopicMachine:
 
     @property
     def remembered(self) -> frozenset[int]:
-        """First offsets of the last batches of all producers."""
-        return frozenset(
-            batch.offset for state in self.producers.values() for batch in state.batches
-        )
+        """First offsets of the last batches of all producers, and of writes under way."""
+        last = (batch.offset for state in self.producers.values() for batch in state.batches)
+        return frozenset((*last, *self.writes.remembered))
 
     def archived_offset(self, archive: str) -> Offset:
         """Return up to where the archive at that path is known to hold the records."""
@@ -118,9 +129,12 @@ class TopicMachine:
             self.producers[header.producer_id] = ProducerState(
                 seen.epoch, seen.batches, self._newest_timestamp
             )
+            self.writes.note(header, offset)
 
-    def apply_state(self, entry: StateEntry) -> Offset | Change | int | list[bool]:
-        """Move the start of the log, or keep the books of queue groups and scheduled messages."""
+    def apply_state(
+        self, entry: StateEntry
+    ) -> Offset | Change | int | list[bool] | WriteDecided | None:
+        """Move the start of the log, or keep the books of all that is not records yet."""
         event: Event = decode_event(entry.payload)
         if isinstance(event, StartMoved):
             return self._move_start(event)
@@ -130,9 +144,20 @@ class TopicMachine:
             return self._stage(event, entry)
         if isinstance(event, StageEvent):
             return self.arrivals.apply(event, entry.index)
+        if isinstance(event, WriteEvent):
+            return self._apply_write(event, entry.index)
         change = self.delivery.apply(event)
         self.on_delivery(event, change)
         return change
+
+    def _apply_write(self, event: WriteEvent, index: int) -> WriteDecided | bool | None:
+        if isinstance(event, WritersForgotten):
+            self.writes.forget(event.before_ms)
+            self.decisions.forget(event.before_ms)
+            return None
+        if isinstance(event, StagedWriteEvent):
+            return self.writes.apply(event, index)
+        return self.decisions.apply(event)
 
     def _move_start(self, event: StartMoved) -> Offset:
         """The start never moves back. Queue groups are done with what lies before it."""
@@ -175,6 +200,8 @@ class TopicMachine:
                 self.delivery.snapshot(),
                 memoryview(self.arrivals.snapshot()),
                 self._archived,
+                self.writes.snapshot(),
+                self.decisions.snapshot(),
             )
         )
 
@@ -190,6 +217,10 @@ class TopicMachine:
             self.delivery.restore(snapshot.delivery)
         if snapshot.arrivals:
             self.arrivals.restore(snapshot.arrivals)
+        if snapshot.writes:
+            self.writes.restore(snapshot.writes)
+        if snapshot.decisions:
+            self.decisions.restore(snapshot.decisions)
 
 
 def encode_start_moved(offset: Offset) -> bytes:
@@ -204,6 +235,11 @@ def encode_archived(event: Archived) -> bytes:
 
 def encode_delivery(event: DeliveryEvent) -> bytes:
     """Return the state entry of an event of a queue group."""
+    return _encode(event)
+
+
+def encode_write_event(event: WriteEvent) -> bytes:
+    """Return the state entry of an event of writers."""
     return _encode(event)
 
 

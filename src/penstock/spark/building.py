@@ -50,6 +50,7 @@ class BatchBuilder:
         codec: Codec,
         bytes_max: int,
     ) -> None:
+        self.task = task
         self._shape_of = shape_of
         self._topic = topic
         self._codec = codec

@@ -3,12 +3,14 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from penstock.client import check_url
 from penstock.errors import InvalidRequest
 from penstock.record import Codec
 from penstock.spark.connection import addresses_of
 from penstock.spark.given_options import GivenOptions, Option
 
 HTTP_PORT_DEFAULT = 8080
+HOME_DEFAULT = "penstock-writes"
 EXACTLY_ONCE = "exactly_once"
 AT_LEAST_ONCE = "at_least_once"
 BATCH_BYTES_MAX = 1 << 20
@@ -27,6 +29,12 @@ SINK_OPTIONS = (
         "url",
         "port 8080 of the brokers",
         "HTTP addresses of nodes, `http://host:port`, by commas; `exactly_once` needs them",
+    ),
+    Option(
+        "commitTopic",
+        "`topic`, else `penstock-writes`",
+        "the topic whose partition 0 keeps what is committed, in `exactly_once`; it must stay the"
+        " same as long as a query lives. `penstock-writes` is created where it is missing",
     ),
     Option("kafka.compression.type", "`none`", "`none`, `gzip`, `snappy`, `lz4` or `zstd`"),
     Option(
@@ -54,6 +62,7 @@ class SinkOptions:
     bootstrap: str
     urls: tuple[str, ...]
     topic: str | None
+    home: str
     is_exactly_once: bool
     codec: Codec
     batch_bytes: int
@@ -73,6 +82,7 @@ def parse_sink_options(given: Mapping[str, str]) -> SinkOptions:
         bootstrap=bootstrap,
         urls=_urls(options.text("url"), bootstrap),
         topic=topic,
+        home=options.text("commitTopic") or topic or HOME_DEFAULT,
         is_exactly_once=options.word("mode", (EXACTLY_ONCE, AT_LEAST_ONCE)) == EXACTLY_ONCE,
         codec=Codec[options.word("kafka.compression.type", codecs).upper()],
         batch_bytes=options.count("kafka.batch.size") or BATCH_BYTES_MAX,
@@ -83,7 +93,10 @@ def parse_sink_options(given: Mapping[str, str]) -> SinkOptions:
 
 def _urls(text: str | None, bootstrap: str) -> tuple[str, ...]:
     if text:
-        return tuple(filter(None, map(str.strip, text.split(","))))
+        urls = tuple(filter(None, map(str.strip, text.split(","))))
+        for url in urls:
+            check_url(url)
+        return urls
     return tuple(
         f"http://{f'[{each.host}]' if ':' in each.host else each.host}:{HTTP_PORT_DEFAULT}"
         for each in addresses_of(bootstrap)

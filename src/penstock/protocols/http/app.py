@@ -40,6 +40,7 @@ from penstock.protocols.http.tasks import task_endpoints
 from penstock.protocols.http.topics import topic_endpoints
 from penstock.protocols.http.traces import trace_endpoints
 from penstock.protocols.http.view import NodeView
+from penstock.protocols.http.writes import write_endpoints
 
 # The page carries its own style and nothing else, so nothing else may load or run.
 PAGE_POLICY = "default-src 'none'; style-src 'unsafe-inline'"
@@ -67,6 +68,7 @@ def create_app(
         *group_endpoints(view),
         *dead_letter_endpoints(view, bytes_max=body_bytes_max),
         *schedule_endpoints(view),
+        *write_endpoints(view, bytes_max=body_bytes_max),
         *trace_endpoints(view),
         *record_endpoints(view),
         *archive_endpoints(view),

@@ -93,7 +93,10 @@ def _curl(path: str, method: str, operation: dict[str, Any]) -> str:
     if method != "get":
         words.append(f"-X {method.upper()}")
     bodies = operation.get("requestBody", {}).get("content", {}).values()
-    words += [f"-d '{json.dumps(body['example'])}'" for body in bodies]
+    words += [
+        f"-d '{json.dumps(body['example'])}'" if "example" in body else "--data-binary @FILE"
+        for body in bodies
+    ]
     return " ".join([*words, f"http://localhost:8080{path}"])
 
 

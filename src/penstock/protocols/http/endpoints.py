@@ -10,6 +10,7 @@ from starlette.responses import Response
 from penstock.protocols.http.answers import FailureAnswer
 
 JSON = "application/json"
+BYTES = "application/octet-stream"
 BODY_BYTES_MAX = 64 * 1024
 
 Call = Callable[[Request], Awaitable[Response]]
@@ -65,6 +66,8 @@ class Endpoint:
     body: type | None = None
     example: str = ""
     """A body as a caller might write it."""
+    takes_bytes: bool = False
+    """The request carries bytes instead of JSON."""
 
 
 def query(name: str, meaning: str) -> Parameter:

@@ -29,11 +29,11 @@ def json_response(
     return Response(encode_json(body), status, headers, media_type=JSON)
 
 
-def read_number(request: Request, name: str) -> int:
+def read_number(request: Request, name: str, *, most: int = NUMBER_MAX) -> int:
     """Return a number of the path, or raise `InvalidRequest`."""
     text: str = request.path_params[name]
-    if re.fullmatch("[0-9]{1,10}", text) is None or int(text) > NUMBER_MAX:
-        raise InvalidRequest(f"{name} is {text!r}, not a whole number in 0..{NUMBER_MAX}")
+    if re.fullmatch("[0-9]{1,19}", text) is None or int(text) > most:
+        raise InvalidRequest(f"{name} is {text[:40]!r}, not a whole number in 0..{most}")
     return int(text)
 
 
@@ -57,7 +57,7 @@ def read_count(request: Request, *, default: int, most: int) -> int:
 
 async def read_body(request: Request, kind: type[Body], *, bytes_max: int = BODY_BYTES_MAX) -> Body:
     """Decode the body of a request, or raise `InvalidRequest`; nothing stands for `{}`."""
-    return decode_body(await _read_bytes(request, bytes_max), kind)
+    return decode_body(await read_bytes(request, bytes_max), kind)
 
 
 def decode_body(body: bytes, kind: type[Body]) -> Body:
@@ -69,7 +69,8 @@ def decode_body(body: bytes, kind: type[Body]) -> Body:
         raise InvalidRequest(f"the body is {shown!r}: {error}") from error
 
 
-async def _read_bytes(request: Request, bytes_max: int) -> bytes:
+async def read_bytes(request: Request, bytes_max: int) -> bytes:
+    """Return the body as it is, or raise `InvalidRequest` when it is too large."""
     chunks = []
     size_bytes = 0
     async for chunk in request.stream():

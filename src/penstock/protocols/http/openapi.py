@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 
 from penstock.protocols.http.answers import FailureAnswer
-from penstock.protocols.http.endpoints import JSON, Answer, Endpoint, Parameter
+from penstock.protocols.http.endpoints import BYTES, JSON, Answer, Endpoint, Parameter
 
 SCHEMA_PATH = "#/components/schemas/{name}"
 
@@ -60,6 +60,9 @@ def _operation(endpoint: Endpoint, references: dict[type, dict[str, Any]]) -> di
         operation["parameters"] = [_parameter(each) for each in endpoint.parameters]
     if endpoint.body is not None:
         operation["requestBody"] = _request_body(endpoint, references[endpoint.body])
+    if endpoint.takes_bytes:
+        schema = {"type": "string", "format": "binary"}
+        operation["requestBody"] = {"required": True, "content": {BYTES: {"schema": schema}}}
     operation["responses"] = {**responses, "default": _response(failure, references)}
     return operation
 

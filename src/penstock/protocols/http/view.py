@@ -9,6 +9,7 @@ from penstock.broker import (
     Acks,
     ArchivedPartition,
     ClusterStatus,
+    Committed,
     DeadLetter,
     DeadLetterFilter,
     EnqueuedTask,
@@ -30,10 +31,14 @@ from penstock.broker import (
     ResetTarget,
     Scheduled,
     SettingValue,
+    StageBatch,
+    StagedRunStatus,
     TaskStatus,
     Topic,
     TraceStep,
     TypeStatus,
+    WriteCommit,
+    WriterStatus,
 )
 from penstock.errors import PenstockError
 from penstock.ids import TopicPartition
@@ -343,6 +348,25 @@ class ArchivesView(Protocol):
         """Take note of how far an archive is."""
 
 
+class WritesView(Protocol):
+    """Writes that are staged first and published together."""
+
+    async def stage(self, batch: StageBatch) -> bool:
+        """Keep a batch until its commit; False when the epoch is committed there already."""
+
+    async def staged(self, topic: str) -> list[StagedRunStatus]:
+        """Return what is staged in the partitions of a topic."""
+
+    async def commit(self, commit: WriteCommit) -> Committed:
+        """Publish what a run has staged, or what was decided for its epoch before."""
+
+    async def abort(self, commit: WriteCommit) -> bool:
+        """Let a run never count, and drop what it has staged."""
+
+    async def status(self, home: str, writer: str) -> WriterStatus:
+        """Return how far a writer is."""
+
+
 class NodeView(Protocol):
     """A running node, seen from outside. No method may block."""
 
@@ -381,6 +405,10 @@ class NodeView(Protocol):
     @property
     def schedule(self) -> ScheduleView:
         """What can be done with messages before their time."""
+
+    @property
+    def writes(self) -> WritesView:
+        """What writers can do."""
 
     @property
     def archives(self) -> ArchivesView:

@@ -1,0 +1,119 @@
+"""Stages record batches from an executor, over HTTP, and commits them from the driver.
+
+A few requests are on their way while the next batches are made; batches are numbered, so that it
+does not matter in which order they come. Requests go to the leaders of their partitions, as far as
+these are known, and any node hands them on.
+"""
+
+import uuid
+from collections import Counter, defaultdict, deque
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+
+from pyspark.sql.datasource import WriterCommitMessage
+
+from penstock.client import StagedPart, StagedWriter, StageName
+from penstock.ids import TopicPartition
+from penstock.spark.building import BuiltBatch
+from penstock.spark.sink_options import SinkOptions
+
+_THREADS = 3
+_WAITING_MAX = 6
+
+
+@dataclass
+class StagedTask(WriterCommitMessage):
+    """What one task has staged, for the driver's commit."""
+
+    name: StageName
+    task: int
+    batches: Mapping[TopicPartition, int] = field(default_factory=dict)
+
+
+class TaskStage:
+    """Stages the batches of one task."""
+
+    def __init__(self, options: SinkOptions, name: StageName, task: int) -> None:
+        self._name = name
+        self._task = task
+        self._writer = new_staged_writer(options)
+        self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="stage")
+        self._waiting: deque[Future[bool]] = deque()
+        self._counts: Counter[TopicPartition] = Counter()
+
+    def send(self, batch: BuiltBatch) -> None:
+        """Stage a batch; returns when few enough are on their way."""
+        while len(self._waiting) >= _WAITING_MAX:
+            self._waiting.popleft().result()
+        number = self._counts[batch.place]
+        self._counts[batch.place] += 1
+        staging = self._threads.submit(
+            self._writer.stage, self._name, batch.place, number, bytes(batch.data)
+        )
+        self._waiting.append(staging)
+
+    def finish(self) -> StagedTask:
+        """Wait until everything is staged, and say what."""
+        while self._waiting:
+            self._waiting.popleft().result()
+        return StagedTask(self._name, self._task, dict(self._counts))
+
+    def close(self) -> None:
+        """Let go of threads and connections."""
+        self._threads.shutdown(cancel_futures=True)
+        self._writer.close()
+
+
+def new_staged_writer(options: SinkOptions) -> StagedWriter:
+    """Return a client that is as patient as the options say."""
+    return StagedWriter(
+        options.urls,
+        wait_s=options.request_wait_ms / 1000,
+        retry_s=options.patience_ms / 1000,
+    )
+
+
+def new_run() -> str:
+    """Return a name for one attempt of a driver, which no other has."""
+    return uuid.uuid4().hex
+
+
+def commit_tasks(options: SinkOptions, messages: Sequence[WriterCommitMessage | None]) -> None:
+    """Publish what the tasks of a run have staged; returns when all of it is published."""
+    staged = _staged(messages)
+    if not staged:
+        return
+    name = staged[0].name
+    writer = new_staged_writer(options)
+    try:
+        writer.commit(name.home, name.writer, name.epoch, name.run, _parts(staged))
+    finally:
+        writer.close()
+
+
+def abort_tasks(options: SinkOptions, messages: Sequence[WriterCommitMessage | None]) -> None:
+    """Drop what the tasks of a run have staged, as far as they have told."""
+    staged = _staged(messages)
+    if not staged:
+        return
+    name = staged[0].name
+    writer = new_staged_writer(options)
+    try:
+        writer.abort(name.home, name.writer, name.epoch, name.run, _parts(staged))
+    finally:
+        writer.close()
+
+
+def _staged(messages: Sequence[WriterCommitMessage | None]) -> list[StagedTask]:
+    """Return the tasks in their order, in which their rows are published."""
+    staged = [each for each in messages if isinstance(each, StagedTask)]
+    return sorted(staged, key=lambda each: each.task)
+
+
+def _parts(staged: Sequence[StagedTask]) -> list[StagedPart]:
+    stages: dict[TopicPartition, list[tuple[str, int]]] = defaultdict(list)
+    for each in staged:
+        for place, count in each.batches.items():
+            stages[place].append((each.name.stage, count))
+    return [StagedPart(place, stages[place]) for place in sorted(stages)]
