@@ -113,7 +113,7 @@ def in_full(call: Call | Shortcut) -> Call:
     shortcut = call
 
     async def answer(request: Request) -> Response:
-        body = await _read_bytes(request, shortcut.body_bytes_max)
+        body = await read_bytes(request, shortcut.body_bytes_max)
         return Response(await shortcut.answer(request.path_params, body), media_type=JSON)
 
     return answer if shortcut.is_for_any_site else from_here(answer)
