@@ -224,6 +224,25 @@ def test_a_fifo_queue_keeps_the_order_of_groups_and_drops_duplicates(sqs: Sqs) -
     assert again["SequenceNumber"]
 
 
+def test_messages_of_one_group_come_together_and_a_failed_one_is_not_passed(sqs: Sqs) -> None:
+    url = new_queue(sqs, ".fifo", FifoQueue="true", ContentBasedDeduplication="true")
+    for body in ("a0", "a1", "a2", "b0", "a3"):
+        sqs.send_message(QueueUrl=url, MessageBody=body, MessageGroupId=body[0])
+
+    first = receive(sqs, url, count=3)
+    assert [each["Body"] for each in first] == ["a0", "a1", "a2"]
+    assert [each["Body"] for each in receive(sqs, url)] == ["b0"]
+
+    sqs.delete_message(QueueUrl=url, ReceiptHandle=first[1]["ReceiptHandle"])
+    for failed in (first[2], first[0]):
+        assert receive(sqs, url, WaitTimeSeconds=0) == []
+        sqs.change_message_visibility(
+            QueueUrl=url, ReceiptHandle=failed["ReceiptHandle"], VisibilityTimeout=0
+        )
+
+    assert [each["Body"] for each in receive(sqs, url)] == ["a0", "a2", "a3"]
+
+
 def test_queues_are_found_listed_changed_tagged_purged_and_deleted(sqs: Sqs) -> None:
     url = new_queue(sqs)
     name = url.rpartition("/")[2]

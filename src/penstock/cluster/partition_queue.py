@@ -304,7 +304,7 @@ class PartitionQueue:
             until_ms,
             now_ms,
             consumer,
-            _keys_of(picks, offsets) if desk.order is OrderMode.KEY else [],
+            _keys_of(picks, offsets) if desk.order.is_by_key else [],
             to_runs(sorted(expired)),
         )
         try:

@@ -260,7 +260,8 @@ _DELIVERY_DEFINITIONS = (
         SettingType.STRING,
         _fixed(OrderMode.PARALLEL.value),
         _one_of(*(mode.value for mode in OrderMode)),
-        "which messages may be out at once: all, one of each key, or one of the partition",
+        "which messages may be out at once: all, one of each key, those of a key that one receive"
+        " got, or one of the partition",
     ),
     SettingDefinition(
         "delivery.ttl.ms",

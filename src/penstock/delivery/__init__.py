@@ -9,7 +9,7 @@ proposing events, timers and the copies among the dead letters are left to `clus
 
 from penstock.delivery.arrivals import Arrivals
 from penstock.delivery.delivery_state import DeliveryState
-from penstock.delivery.dispatch import BlockedKey, Dispatcher, Pick
+from penstock.delivery.dispatch import Dispatcher, Pick
 from penstock.delivery.events import (
     Acked,
     DeadLettered,
@@ -25,6 +25,7 @@ from penstock.delivery.events import (
     Rejected,
     Returned,
 )
+from penstock.delivery.key_order import BlockedKey
 from penstock.delivery.leases import Lease
 from penstock.delivery.ledger import EXPIRY_REASON, Change, Dying, Ledger
 from penstock.delivery.receipts import Receipt, parse_receipt

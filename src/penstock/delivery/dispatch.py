@@ -11,7 +11,7 @@ before those that were never out. Fresh messages are not listed anywhere: a curs
 runs over the log.
 """
 
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from heapq import heapify, heappop, heappush
 from typing import NamedTuple
@@ -19,6 +19,7 @@ from typing import NamedTuple
 from pyroaring import BitMap64
 
 from penstock.delivery.events import Leased
+from penstock.delivery.key_order import BlockedKey, KeyOrder
 from penstock.delivery.ledger import Change, Ledger
 from penstock.delivery.offset_sets import cut_at, next_member, run_end
 from penstock.delivery.runs import count_of, offsets_of
@@ -28,8 +29,6 @@ NORMAL_LANE = 4
 LANES = range(10)
 # One message in this many is the oldest that waits, whatever its lane.
 _OLDEST_EVERY = 10
-# In key order, messages that wait for the one before are remembered, up to so many.
-PARKED_MAX = 100_000
 
 
 class Pick(NamedTuple):
@@ -38,14 +37,6 @@ class Pick(NamedTuple):
     offset: int
     attempts: int
     key: int | None = None
-
-
-class BlockedKey(NamedTuple):
-    """A key whose messages wait for one of them to be settled."""
-
-    key: int
-    blocker: int
-    waiting: int
 
 
 class Dispatcher:
@@ -81,10 +72,9 @@ class Dispatcher:
         for lease in ledger.leases.values():
             self._by_consumer[lease.consumer] += lease.live_count
         self._since_oldest = 0
-        self._blockers = {key: offset for offset, key in ledger.keys.items()}
-        self._key_of = dict(ledger.keys)
-        self._parked: dict[int, deque[int]] = {}
-        self._parked_count = 0
+        self._keys: KeyOrder | None = None
+        if order.is_by_key:
+            self._keys = KeyOrder(ledger, goes_together=order is OrderMode.KEY_BATCH)
 
     # Handing out.
 
@@ -107,8 +97,8 @@ class Dispatcher:
         self.wake(now_ms)
         if self._order is OrderMode.STRICT:
             return self._pick_strict(end)
-        if self._order is OrderMode.KEY:
-            return self._pick_by_key(count_max, end, key_of)
+        if self._keys is not None:
+            return self._pick_by_key(self._keys, count_max, end, key_of)
         return [
             Pick(offset, self._ledger.attempts(offset)) for offset in self._take(count_max, end)
         ]
@@ -116,7 +106,12 @@ class Dispatcher:
     def put_back(self, offsets: Iterable[int]) -> None:
         """These were picked and are not handed out after all; they go first next time."""
         for offset in offsets:
-            heappush(self._ready[self._lane_of(offset)], offset)
+            if self._keys is not None:
+                self._keys.put_back(offset)
+            self._get_ready(offset)
+
+    def _get_ready(self, offset: int) -> None:
+        heappush(self._ready[self._lane_of(offset)], offset)
 
     def reserve(self, event: Leased) -> None:
         """The picked messages are out, as `event` will say once it is committed."""
@@ -131,7 +126,7 @@ class Dispatcher:
     def leased(self, event: Leased) -> None:
         """A lease is committed."""
         self.reserved_count -= self._reserved.pop(event.delivery, 0)
-        self._unblock(offsets_of(event.expired))
+        self._settle_keys(offsets_of(event.expired))
 
     def changed(self, change: Change) -> None:
         """An event other than a lease is committed."""
@@ -141,8 +136,11 @@ class Dispatcher:
             self._by_consumer[consumer] -= count
             if self._by_consumer[consumer] <= 0:
                 del self._by_consumer[consumer]
-        if self._key_of:
-            self._unblock(offsets_of(change.settled))
+        if self._keys is not None:
+            back = [*(offset for offset, _ in change.waiting), *change.dying]
+            for offset in self._keys.came_back(back):
+                self._get_ready(offset)
+            self._settle_keys(offsets_of(change.settled))
 
     def extended(self, deliveries: set[int]) -> None:
         """Deadlines have moved."""
@@ -159,7 +157,7 @@ class Dispatcher:
             _, offset = heappop(self._resting)
             # It may have been settled since, or be resting for longer after another delivery.
             if self._ledger.waiting.get(offset, now_ms + 1) <= now_ms:
-                heappush(self._ready[self._lane_of(offset)], offset)
+                self._get_ready(offset)
 
     def overdue(self, now_ms: int) -> list[int]:
         """Take the deliveries that hold a lease whose deadline has passed.
@@ -203,12 +201,7 @@ class Dispatcher:
 
     def blocked_keys(self, count_max: int) -> list[BlockedKey]:
         """Name keys that have messages waiting, and the message that each waits for."""
-        found: list[BlockedKey] = []
-        for key, waiting in self._parked.items():
-            if len(found) == count_max:
-                break
-            found.append(BlockedKey(key, self._blockers[key], len(waiting)))
-        return found
+        return [] if self._keys is None else self._keys.blocked(count_max)
 
     # Picking, in the order in which it is done.
 
@@ -238,42 +231,35 @@ class Dispatcher:
         return offset
 
     def _pick_by_key(
-        self, count_max: int, end: int, key_of: Callable[[int], int | None]
+        self, keys: KeyOrder, count_max: int, end: int, key_of: Callable[[int], int | None]
     ) -> list[Pick]:
         picks: list[Pick] = []
-        while len(picks) < count_max and self._parked_count < PARKED_MAX:
+        keys.begin_pick()
+        while len(picks) < count_max and not keys.is_full:
             offsets = self._take(count_max - len(picks), end)
             if not offsets:
                 break
             for offset in offsets:
-                key = self._key_of.get(offset)
+                if len(picks) == count_max:
+                    # Others of a key have come along.
+                    self._get_ready(offset)
+                    continue
+                key = keys.key_of(offset)
                 if key is None:
                     key = key_of(offset)
-                if key is not None and self._blockers.setdefault(key, offset) != offset:
-                    self._parked.setdefault(key, deque()).append(offset)
-                    self._parked_count += 1
+                if key is None:
+                    picks.append(Pick(offset, self._ledger.attempts(offset)))
                     continue
-                if key is not None:
-                    self._key_of[offset] = key
-                picks.append(Pick(offset, self._ledger.attempts(offset), key))
+                following: int | None = offset
+                while following is not None and keys.admit(following, key):
+                    picks.append(Pick(following, self._ledger.attempts(following), key))
+                    following = keys.follower(key) if len(picks) < count_max else None
         return picks
 
-    def _unblock(self, settled: Iterable[int]) -> None:
-        for offset in settled:
-            key = self._key_of.pop(offset, None)
-            if key is None or self._blockers.get(key) != offset:
-                continue
-            del self._blockers[key]
-            parked = self._parked.get(key)
-            if parked:
-                # It blocks its key from now on, also before it is picked.
-                following = parked.popleft()
-                self._parked_count -= 1
-                self._blockers[key] = following
-                self._key_of[following] = key
-                heappush(self._ready[self._lane_of(following)], following)
-                if not parked:
-                    del self._parked[key]
+    def _settle_keys(self, settled: Iterable[int]) -> None:
+        if self._keys is not None:
+            for offset in self._keys.settled(settled):
+                self._get_ready(offset)
 
     def _take(self, count_max: int, end: int) -> list[int]:
         """Take messages out of the lanes."""

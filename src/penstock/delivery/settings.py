@@ -13,8 +13,15 @@ class OrderMode(StrEnum):
     """All of them."""
     KEY = "key"
     """One of each key: the next one waits until the one before is settled."""
+    KEY_BATCH = "key-batch"
+    """Those of a key that one receive got, in their order: the next ones wait for all of them."""
     STRICT = "strict"
     """One of the partition."""
+
+    @property
+    def is_by_key(self) -> bool:
+        """True when messages of a key wait for each other."""
+        return self in (OrderMode.KEY, OrderMode.KEY_BATCH)
 
 
 class GroupSettings(msgspec.Struct, frozen=True, kw_only=True):

@@ -109,7 +109,7 @@ class History:
             self.now_ms + LEASE_MS,
             self.now_ms,
             "consumer",
-            [pick.key for pick in taken] if self.order is OrderMode.KEY else [],
+            [pick.key for pick in taken] if self.order.is_by_key else [],
             to_runs(pick.offset for pick in expired),
         )
         self.dispatcher.reserve(event)
@@ -117,8 +117,16 @@ class History:
         for pick in taken:
             assert pick.offset not in self.acked, "an acked message came back"
             assert pick.offset not in self.dead, "a dead message came back"
+            if self.order is OrderMode.KEY_BATCH and not self.with_priorities:
+                self.check_nobody_is_passed(pick.offset, {each.offset for each in picks})
             self.deliveries[pick.offset] += 1
             self.out[delivery, pick.offset] = self.now_ms + LEASE_MS
+
+    def check_nobody_is_passed(self, offset: int, together: set[int]) -> None:
+        key = self.key_of(offset)
+        for earlier in range(self.ledger.floor, offset):
+            if key is not None and self.key_of(earlier) == key and earlier not in together:
+                assert self.ledger.is_settled(earlier), f"{offset} passed {earlier}"
 
     def commit(self) -> None:
         for event in self.pending:
@@ -201,6 +209,14 @@ class History:
             busy = [self.key_of(each) for each in (*leased, *self.ledger.waiting)]
             busy = [key for key in busy if key is not None]
             assert len(busy) == len(set(busy)), "two messages of one key are under way"
+        if self.order is OrderMode.KEY_BATCH:
+            holders: dict[int, set[int]] = {}
+            for delivery, lease in self.ledger.leases.items():
+                for offset in lease.live_offsets():
+                    key = self.key_of(offset)
+                    if key is not None:
+                        holders.setdefault(key, set()).add(delivery)
+            assert all(len(each) == 1 for each in holders.values()), "two have messages of a key"
         if self.order is OrderMode.STRICT:
             assert len(leased) + len(self.ledger.waiting) <= 1
 

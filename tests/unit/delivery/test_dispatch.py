@@ -37,7 +37,7 @@ class Leader:
         )
         self.delivery += 1
         offsets = sorted(pick.offset for pick in picks)
-        keys = [offset % 3 for offset in offsets] if self.order is OrderMode.KEY else []
+        keys = [offset % 3 for offset in offsets] if self.order.is_by_key else []
         until_ms = now_ms + 1_000
         event = Leased(GROUP, self.delivery, to_runs(offsets), until_ms, now_ms, "c", keys)
         self.dispatcher.reserve(event)
@@ -122,6 +122,32 @@ def test_a_key_stays_blocked_while_its_message_rests() -> None:
 
     assert leader.receive(3, end=6) == []
     assert leader.receive(3, end=6, now_ms=100) == [1]
+
+
+def test_messages_of_a_key_go_out_together_and_the_next_ones_wait_for_all_of_them() -> None:
+    leader = Leader(OrderMode.KEY_BATCH)
+
+    assert leader.receive(4, end=9) == [0, 1, 2, 3]
+    assert leader.receive(9, end=9) == []
+    leader.ack(0)
+    assert leader.receive(9, end=9) == []
+    leader.ack(3, 1)
+    assert leader.receive(9, end=9) == [4, 7, 6]
+    assert [each.key for each in leader.dispatcher.blocked_keys(9)] == [2]
+
+
+def test_a_message_of_a_key_that_failed_is_not_passed_by_those_that_went_out_with_it() -> None:
+    leader = Leader(OrderMode.KEY_BATCH)
+    assert leader.receive(9, end=9) == list(range(9))
+
+    leader.nack(3, ready_at_ms=100)
+    leader.nack(0, ready_at_ms=200)
+    assert leader.receive(9, end=9, now_ms=150) == []
+    leader.nack(6, ready_at_ms=0)
+    assert leader.receive(9, end=9, now_ms=150) == []
+
+    assert leader.receive(9, end=12, now_ms=200) == [0, 3, 6, 9]
+    assert leader.receive(9, end=12, now_ms=200) == []
 
 
 def test_in_strict_order_one_message_is_out_and_is_never_passed() -> None:

@@ -160,7 +160,7 @@ def topic_settings(attributes: Mapping[str, str], *, is_fifo: bool) -> dict[str,
         "retention.ms": seconds_ms("MessageRetentionPeriod"),
         # A lease of no time at all is one that ends at once.
         "delivery.lease.ms": str(max(1, int(seconds_ms("VisibilityTimeout")))),
-        "delivery.order": "key" if is_fifo else "parallel",
+        "delivery.order": "key-batch" if is_fifo else "parallel",
         "delivery.attempts.max": str(policy.receives_max if policy else 0),
         "delivery.dead.letter.topic": policy.dead_letter_queue if policy else "",
         ATTRIBUTES_SETTING: msgspec.json.encode(dict(attributes)).decode(),
