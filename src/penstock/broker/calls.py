@@ -54,7 +54,10 @@ class Calls:
         wait_ms: int = 0,
     ) -> Reply:
         """Carry out a verb on the leader of `place`; `wait_ms` is how long it may wait there."""
-        leader = await self._leader_of(place)
+        group = self._cluster.replicas_of(place).group
+        leader = self._known_leader(group)
+        if leader is None:
+            leader = await self._wait_leader(place, group)
         if leader == self._cluster.member.node:
             result: Reply = await self._verbs[verb].run(request)
             return result
@@ -64,20 +67,27 @@ class Calls:
         )
         return msgspec.msgpack.decode(answer, type=reply)
 
-    async def _leader_of(self, place: TopicPartition) -> NodeId:
-        group = self._cluster.replicas_of(place).group
+    def _known_leader(self, group: int) -> NodeId | None:
+        """Return who leads a group, unless that is this node and it is not ready to."""
+        leader = self._cluster.leaders.leader_of(group)
+        if leader is None or leader.node < 0:
+            return None
+        if leader.node == self._cluster.member.node and not self._is_prepared(group):
+            return None
+        return NodeId(leader.node)
+
+    async def _wait_leader(self, place: TopicPartition, group: int) -> NodeId:
         loop = asyncio.get_running_loop()
         deadline_s = loop.time() + _LEADER_WAIT_S
-        while True:
-            leader = self._cluster.leaders.leader_of(group)
-            is_late = loop.time() >= deadline_s
-            if leader is not None and leader.node >= 0:
-                node = NodeId(leader.node)
-                if is_late or node != self._cluster.member.node or self._is_prepared(group):
-                    return node
-            if is_late:
-                raise NotLeader(f"{place} has no leader at the moment")
+        while loop.time() < deadline_s:
             await asyncio.sleep(_LOOK_AGAIN_S)
+            node = self._known_leader(group)
+            if node is not None:
+                return node
+        leader = self._cluster.leaders.leader_of(group)
+        if leader is None or leader.node < 0:
+            raise NotLeader(f"{place} has no leader at the moment")
+        return NodeId(leader.node)
 
     def _is_prepared(self, group: int) -> bool:
         """False while this node has been elected and cannot tell yet what is committed."""

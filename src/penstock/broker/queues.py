@@ -6,7 +6,8 @@ partition that the receipt names. Every verb runs on the partition's leader, her
 """
 
 import asyncio
-from collections.abc import Sequence
+import itertools
+from collections.abc import Iterator, Sequence
 
 import msgspec
 
@@ -61,7 +62,8 @@ class Queues:
         self.status = self._groups.status
         self.in_flight = self._groups.in_flight
         self.trace = Traces(cluster, calls).trace
-        self._turn = 0
+        self._node_turn = itertools.count()
+        self._partition_turn = itertools.count()
         self._leaders: dict[str, tuple[int, dict[int, list[int]]]] = {}
         calls.serve("queue.receive", _Receive, self._receive_here)
 
@@ -112,13 +114,14 @@ class Queues:
             )
         for topic in topics:
             await self._groups.make_sure_of(topic, group)
+        requests = [
+            _Receive(topic, group, [], count_max, lease_ms, consumer, consumer_in_flight_max)
+            for topic in topics
+        ]
         loop = asyncio.get_running_loop()
         until_s = loop.time() + wait_ms / 1000
         while True:
-            for topic in topics:
-                request = _Receive(
-                    topic, group, [], count_max, lease_ms, consumer, consumer_in_flight_max
-                )
+            for request in requests:
                 messages = await self._receive_anywhere(request)
                 if messages:
                     return messages
@@ -132,17 +135,14 @@ class Queues:
 
     async def _receive_anywhere(self, request: _Receive) -> list[Message]:
         by_leader = self._by_leader(request.topic)
-        nodes = sorted(by_leader)
-        self._turn += 1
-        first = self._turn % len(nodes) if nodes else 0
         failure: PenstockError | None = None
-        for node in (*nodes[first:], *nodes[:first]):
+        for node in _in_turn(sorted(by_leader), self._node_turn):
             partitions = by_leader[node]
-            asked = msgspec.structs.replace(request, partitions=partitions)
             try:
                 if node == self._cluster.member.node:
-                    messages = await self._receive_here(asked)
+                    messages = await self._collect(request, partitions)
                 else:
+                    asked = msgspec.structs.replace(request, partitions=partitions)
                     place = TopicPartition(request.topic, partitions[0])
                     messages = await self._calls.ask(place, "queue.receive", asked, list[Message])
             except Unavailable as error:
@@ -175,13 +175,13 @@ class Queues:
         await self.arrivals.close()
 
     async def _receive_here(self, request: _Receive) -> list[Message]:
-        """Collect messages from the partitions that this node leads, beginning with any."""
+        return await self._collect(request, request.partitions)
+
+    async def _collect(self, request: _Receive, partitions: list[int]) -> list[Message]:
+        """Collect messages from partitions that this node leads, beginning with any."""
         messages: list[Message] = []
-        partitions = request.partitions
-        self._turn += 1
-        first = self._turn % len(partitions)
         failure: PenstockError | None = None
-        for number in (*partitions[first:], *partitions[:first]):
+        for number in _in_turn(partitions, self._partition_turn):
             try:
                 queue = self._queue(request.topic, number)
                 if request.group not in queue.groups:
@@ -209,13 +209,21 @@ class Queues:
         return self._cluster.partition(TopicPartition(topic, partition)).queue
 
 
+def _in_turn(numbers: list[int], turn: Iterator[int]) -> list[int]:
+    """Return numbers in their order, beginning with another one each time."""
+    if len(numbers) < 2:
+        return numbers
+    first = next(turn) % len(numbers)
+    return numbers[first:] + numbers[:first]
+
+
 def _messages(queue: PartitionQueue, group: str, delivery: Delivery) -> list[Message]:
     topic, partition = queue.place
     ledger = queue.ledger(group)
     at_ms, until_ms = delivery.at_ms, delivery.until_ms
     prefix = f"{partition:x}.{delivery.number:x}."
     messages = []
-    for record, attempt in delivery.messages:
+    for record, attempt in zip(delivery.records, delivery.attempts, strict=True):
         offset = record.offset
         message_id, priority, first_ms = None, PRIORITY_NORMAL, at_ms
         if attempt > 1:

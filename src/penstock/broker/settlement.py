@@ -6,13 +6,14 @@ request. Whether a receipt holds is decided there, in the order of the log.
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from typing import NamedTuple
 
 import msgspec
 
 from penstock.broker.calls import Calls
 from penstock.broker.queue_values import Nack, Outcome, Reject, check_number
 from penstock.cluster import LEASE_MS_MAX, Cluster, PartitionQueue, Return
-from penstock.delivery import Part, parse_receipt, to_runs
+from penstock.delivery import Part, Run, parse_receipt, to_runs
 from penstock.errors import (
     DiskFull,
     InvalidReceipt,
@@ -46,6 +47,14 @@ class _Ack(msgspec.Struct, frozen=True):
     is_repeated: bool = False
 
 
+class _Together(NamedTuple):
+    """Receipts of one delivery: where it came from, and the offset of each."""
+
+    partition: int
+    delivery: int
+    offsets: list[int]
+
+
 class _Extend(msgspec.Struct, frozen=True):
     topic: str
     partition: int
@@ -75,12 +84,31 @@ class Settlement:
     async def ack(self, topic: str, group: str, receipts: Sequence[str]) -> list[Outcome]:
         """Settle messages for good; durable when this returns."""
 
+        together = _read_together(receipts)
+        if together is not None and (
+            together.partition < self._cluster.metadata.topic(topic).partitions
+        ):
+            return await self._ack_together(topic, group, together)
+
         async def ask(partition: int, claims: Claims) -> Stale:
             return await self._ack_until_known(
                 _Ack(topic, partition, group, _parts(claims[partition]))
             )
 
         return await self._answer(topic, receipts, ask)
+
+    async def _ack_together(self, topic: str, group: str, together: _Together) -> list[Outcome]:
+        offsets = together.offsets
+        part = Part(together.delivery, _runs_of(offsets))
+        try:
+            stale = await self._ack_until_known(_Ack(topic, together.partition, group, [part]))
+        except PenstockError as error:
+            return [error] * len(offsets)
+        outcomes: list[Outcome] = [None] * len(offsets)
+        if stale:
+            claims = {together.delivery: list(zip(offsets, range(len(offsets)), strict=True))}
+            _note_stale(claims, stale, outcomes)
+        return outcomes
 
     async def nack(self, topic: str, group: str, items: Sequence[Nack]) -> list[Outcome]:
         """Give messages back: they rest, or go to the dead letters after too many attempts."""
@@ -210,6 +238,37 @@ def _check_failure(item: Nack | Reject) -> None:
         check_number("delay_ms", item.delay_ms, 0, DELAY_MS_MAX)
 
 
+def _read_together(receipts: Sequence[str]) -> _Together | None:
+    """Read receipts that differ in the offset alone, as those of one receive mostly do.
+
+    None says that they are not alike, or that one of them is none: each is looked at then.
+    """
+    if not receipts:
+        return None
+    prefix = receipts[0][: receipts[0].rfind(".") + 1]
+    size, size_max = len(prefix), len(prefix) + _OFFSET_DIGITS
+    try:
+        partition, delivery, _ = parse_receipt(receipts[0])
+        offsets = [
+            int(text[size:], 16)
+            for text in receipts
+            if text.startswith(prefix) and len(text) < size_max
+        ]
+    except (InvalidReceipt, ValueError):
+        return None
+    if len(offsets) < len(receipts):
+        return None
+    return _Together(partition, delivery, offsets)
+
+
+def _runs_of(offsets: list[int]) -> list[Run]:
+    """Join offsets; one that comes twice counts once."""
+    first, count = offsets[0], len(offsets)
+    if offsets[-1] - first == count - 1 and offsets == list(range(first, first + count)):
+        return [(first, first + count)]
+    return to_runs(sorted(set(offsets)))
+
+
 def _sorted(receipts: Sequence[str], partitions: int, outcomes: list[Outcome]) -> Claims:
     """Read receipts; `outcomes` gets the errors of those that are none.
 
@@ -243,7 +302,7 @@ def _sorted(receipts: Sequence[str], partitions: int, outcomes: list[Outcome]) -
 def _parts(claims: dict[int, list[tuple[int, int]]]) -> list[Part]:
     """Join claims on the same delivery; one that is made twice counts once."""
     return [
-        Part(delivery, to_runs(sorted({offset for offset, _ in claimed})))
+        Part(delivery, _runs_of([offset for offset, _ in claimed]))
         for delivery, claimed in claims.items()
     ]
 

@@ -331,7 +331,7 @@ class ShareGroups:
         if delivery is None:
             return
         held = session.held.setdefault(partition.place, {})
-        for record, attempt in delivery.messages:
+        for record, attempt in zip(delivery.records, delivery.attempts, strict=True):
             held[record.offset] = delivery.number
             partition.acquired.append(Acquired(record, attempt))
 

@@ -38,7 +38,6 @@ from penstock.cluster.partition_intake import Placed, Placement
 from penstock.cluster.partition_queue import (
     Delivery,
     DeliveryCounts,
-    Handed,
     PartitionQueue,
     Return,
     Waiter,
@@ -89,7 +88,6 @@ __all__ = [
     "FlushPace",
     "ForgetGroup",
     "ForgetShareGroup",
-    "Handed",
     "Housekeeper",
     "Machine",
     "Node",

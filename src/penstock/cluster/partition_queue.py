@@ -32,7 +32,7 @@ from zlib import crc32
 
 import msgspec
 
-from penstock.cluster.recent_records import RecentRecords, RecordBudget
+from penstock.cluster.recent_records import DELIVERY_BYTES_MAX, RecentRecords, RecordBudget
 from penstock.cluster.replicated_log import ReplicatedLog
 from penstock.cluster.topic_machine import TopicMachine, encode_delivery, encode_start_moved
 from penstock.cluster.workplace import Workplace
@@ -56,7 +56,9 @@ from penstock.delivery import (
     Pick,
     Rejected,
     Returned,
+    Run,
     count_of,
+    offsets_of,
     to_runs,
 )
 from penstock.errors import GroupNotFound, InvalidRequest, PenstockError
@@ -65,8 +67,6 @@ from penstock.record import EXPIRES_AT, Record, parse_time_ms
 
 # A delivery's number is the leader's term and, in as many bits, its count.
 _COUNT_BITS = 40
-# One receive stops at this size, but always returns a message.
-_BYTES_MAX = 8 * 1024 * 1024
 # A receive that meets nothing but messages that are too old or gone stops after so many.
 _PASSED_MAX = 20_000
 _EXPIRIES_MAX = 5_000
@@ -101,17 +101,26 @@ class DeliveryHost:
     those of the leader before, who may have copied them already."""
 
 
-Handed = tuple[Record, int]
-"""One message of a delivery, and how often it has gone out now."""
-
-
 class Delivery(NamedTuple):
     """Messages that went out together."""
 
     number: int
     at_ms: int
     until_ms: int
-    messages: list[Handed]
+    records: list[Record]
+    attempts: list[int]
+    """How often each of them has gone out now."""
+
+
+class _Taken(NamedTuple):
+    """Messages that are about to go out, as `Leased` and `Delivery` will tell of them."""
+
+    at_ms: int
+    runs: list[Run]
+    records: list[Record]
+    attempts: list[int]
+    keys: list[int | None]
+    expired: list[Run]
 
 
 class Return(NamedTuple):
@@ -255,18 +264,39 @@ class PartitionQueue:
             room = dispatcher.room(consumer, settings) if dispatcher else 0
             if dispatcher is None or room == 0:
                 return None
-            picks = self._pick(desk, dispatcher, min(count_max, room))
-            if not picks:
+            taken = self._take(desk, dispatcher, min(count_max, room), settings)
+            if taken is None:
                 return None
-            delivery = self._lease(desk, dispatcher, picks, settings, lease_ms, consumer)
+            lease = settings.lease_ms if lease_ms is None else lease_ms
+            delivery = self._lease(desk, dispatcher, taken, lease_ms=lease, consumer=consumer)
             if delivery is not None or desk.order is OrderMode.STRICT:
                 # In strict order the next one goes out when this one is settled.
                 return delivery
-            passed += len(picks)
+            passed += count_of(taken.expired)
         return None
 
-    def _pick(self, desk: _Desk, dispatcher: Dispatcher, count_max: int) -> list[Pick]:
+    def _take(
+        self, desk: _Desk, dispatcher: Dispatcher, count_max: int, settings: GroupSettings
+    ) -> _Taken | None:
+        """Choose and read what goes out next; None when nothing can."""
         end, now_ms = self.log.high_watermark, self._now_ms()
+        fresh = dispatcher.pick_fresh(count_max, end=end, now_ms=now_ms)
+        if fresh is None:
+            picks = self._pick(desk, dispatcher, count_max, end, now_ms)
+            return self._read(desk, dispatcher, picks, settings, now_ms) if picks else None
+        try:
+            records = None if settings.ttl_ms else self.records.read_plain(fresh)
+        except PenstockError:
+            dispatcher.put_back(range(*fresh))
+            raise
+        if records is not None:
+            return _Taken(now_ms, [fresh], records, [1] * len(records), [], [])
+        picks = [Pick(offset, 0) for offset in range(*fresh)]
+        return self._read(desk, dispatcher, picks, settings, now_ms)
+
+    def _pick(
+        self, desk: _Desk, dispatcher: Dispatcher, count_max: int, end: int, now_ms: int
+    ) -> list[Pick]:
         try:
             return dispatcher.pick(count_max, end=end, now_ms=now_ms, key_of=self._key_of)
         except PenstockError:
@@ -278,39 +308,60 @@ class PartitionQueue:
         record = self.records.get(offset)
         return None if record is None or record.key is None else crc32(record.key)
 
-    def _lease(
+    def _read(
         self,
         desk: _Desk,
         dispatcher: Dispatcher,
         picks: list[Pick],
         settings: GroupSettings,
-        lease_ms: int | None,
-        consumer: str,
-    ) -> Delivery | None:
-        """Read what was picked and propose its lease; None when all of it is too old or gone."""
-        now_ms = self._now_ms()
+        now_ms: int,
+    ) -> _Taken:
+        """Read what was picked; put back what is too much, tell apart what is too old or gone."""
+        offsets = [pick.offset for pick in picks]
+        ascending = sorted(offsets)
         try:
-            handed, expired = self._read(dispatcher, picks, settings, now_ms)
+            found = self.records.read(to_runs(ascending))
         except PenstockError:
-            dispatcher.put_back(pick.offset for pick in picks)
+            dispatcher.put_back(offsets)
             raise
+        if ascending != offsets:
+            by_offset = dict(zip(ascending, found, strict=True))
+            found = [by_offset[offset] for offset in offsets]
+        records: list[Record] = []
+        attempts: list[int] = []
+        expired: list[int] = []
+        ttl_ms = settings.ttl_ms
+        size_bytes = 0
+        for pick, record in zip(picks, found, strict=True):
+            if record is None or (
+                (ttl_ms or record.headers) and is_expired(record, ttl_ms, now_ms)
+            ):
+                expired.append(pick.offset)
+                continue
+            size_bytes += len(record.value or b"") + len(record.key or b"")
+            if size_bytes > DELIVERY_BYTES_MAX and records:
+                dispatcher.put_back(offsets[len(records) + len(expired) :])
+                break
+            records.append(record)
+            attempts.append(pick.attempts + 1)
+        out = sorted([record.offset for record in records])
+        keys = _keys_of(picks, out) if desk.order.is_by_key else []
+        return _Taken(now_ms, to_runs(out), records, attempts, keys, to_runs(sorted(expired)))
+
+    def _lease(
+        self, desk: _Desk, dispatcher: Dispatcher, taken: _Taken, *, lease_ms: int, consumer: str
+    ) -> Delivery | None:
+        """Propose the lease of what was taken; None when all of it is too old or gone."""
+        now_ms, until_ms = taken.at_ms, taken.at_ms + lease_ms
         self._count += 1
-        until_ms = now_ms + (settings.lease_ms if lease_ms is None else lease_ms)
-        offsets = sorted([record.offset for record, _ in handed])
+        number = self._term << _COUNT_BITS | self._count
         event = Leased(
-            desk.group,
-            self._term << _COUNT_BITS | self._count,
-            to_runs(offsets),
-            until_ms,
-            now_ms,
-            consumer,
-            _keys_of(picks, offsets) if desk.order.is_by_key else [],
-            to_runs(sorted(expired)),
+            desk.group, number, taken.runs, until_ms, now_ms, consumer, taken.keys, taken.expired
         )
         try:
             proposed = self.log.propose_state_soon(encode_delivery(event))
         except PenstockError:
-            dispatcher.put_back([*offsets, *expired])
+            dispatcher.put_back([*offsets_of(taken.runs), *offsets_of(taken.expired)])
             raise
         dispatcher.reserve(event)
         desk.undecided += 1
@@ -318,38 +369,10 @@ class PartitionQueue:
         self._arm(until_ms)
         if desk.waiters:
             self._wake(desk)
-        if not handed:
+        if not taken.records:
             return None
-        self._host.counts.received += len(handed)
-        return Delivery(event.delivery, now_ms, until_ms, handed)
-
-    def _read(
-        self, dispatcher: Dispatcher, picks: list[Pick], settings: GroupSettings, now_ms: int
-    ) -> tuple[list[Handed], list[int]]:
-        """Return the messages to hand out, and the offsets of those too old or gone."""
-        offsets = [pick.offset for pick in picks]
-        ascending = sorted(offsets)
-        records = self.records.read(to_runs(ascending))
-        if ascending != offsets:
-            by_offset = dict(zip(ascending, records, strict=True))
-            records = [by_offset[offset] for offset in offsets]
-        handed: list[Handed] = []
-        expired: list[int] = []
-        ttl_ms = settings.ttl_ms
-        size_bytes = 0
-        for pick, record in zip(picks, records, strict=True):
-            if record is None or (
-                (ttl_ms or record.headers) and is_expired(record, ttl_ms, now_ms)
-            ):
-                expired.append(pick.offset)
-                continue
-            size_bytes += len(record.value or b"") + len(record.key or b"")
-            if size_bytes > _BYTES_MAX and handed:
-                done = len(handed) + len(expired)
-                dispatcher.put_back(each.offset for each in picks[done:])
-                break
-            handed.append((record, pick.attempts + 1))
-        return handed, expired
+        self._host.counts.received += len(taken.records)
+        return Delivery(number, now_ms, until_ms, taken.records, taken.attempts)
 
     def _lease_decided(self, desk: _Desk, proposed: "asyncio.Future[Change]") -> None:
         desk.undecided -= 1

@@ -17,6 +17,8 @@ _AHEAD_BYTES = 128 * 1024
 _STRETCHES_MAX = 4
 # Decoded records take several times the bytes that they were read from.
 _KEPT_BYTES_MAX = 16 * 1024 * 1024
+# Messages that go out together have at most so many bytes, unless it is one alone.
+DELIVERY_BYTES_MAX = 8 * 1024 * 1024
 # Offsets without a record are looked at in portions of this many.
 _GONE_MAX = 100_000
 _SPAN_MAX = 1_000_000
@@ -29,6 +31,8 @@ class _Stretch(NamedTuple):
     end: int
     records: list[Record | None]
     size_bytes: int = 0
+    plain: list[Record] | None = None
+    """The same records when none is gone or has headers, and all may go out together."""
 
 
 class RecordBudget:
@@ -67,6 +71,14 @@ class RecentRecords:
                 found += stretch.records[position - stretch.start : stop - stretch.start]
                 position = stop
         return found
+
+    def read_plain(self, run: tuple[int, int]) -> list[Record] | None:
+        """Return the records of a run that has nothing to look at closer; None when it may have."""
+        start, end = run
+        stretch = self._stretch_at(start, is_run=end - start > 1)
+        if stretch.plain is None or end > stretch.end:
+            return None
+        return stretch.plain[start - stretch.start : end - stretch.start]
 
     def get(self, offset: int) -> Record | None:
         """Return one committed record, or None when it is gone."""
@@ -119,7 +131,15 @@ class RecentRecords:
             if not header.is_control:
                 for record in decode_records(batch):
                     records[record.offset - start] = record
-        return _Stretch(start, end, records, sum(header.size_bytes for header, _ in batches))
+        size_bytes = sum(header.size_bytes for header, _ in batches)
+        return _Stretch(start, end, records, size_bytes, _plain(records))
+
+
+def _plain(records: list[Record | None]) -> list[Record] | None:
+    whole = [record for record in records if record is not None and not record.headers]
+    content_bytes = sum([len(record.value or b"") + len(record.key or b"") for record in whole])
+    is_plain = len(whole) == len(records) and content_bytes <= DELIVERY_BYTES_MAX
+    return whole if is_plain else None
 
 
 def _split(view: memoryview) -> list[tuple[BatchHeader, memoryview]]:

@@ -22,7 +22,7 @@ from penstock.delivery.events import Leased
 from penstock.delivery.key_order import BlockedKey, KeyOrder
 from penstock.delivery.ledger import Change, Ledger
 from penstock.delivery.offset_sets import cut_at, next_member, run_end
-from penstock.delivery.runs import count_of, offsets_of
+from penstock.delivery.runs import Run, count_of, offsets_of
 from penstock.delivery.settings import GroupSettings, OrderMode
 
 NORMAL_LANE = 4
@@ -102,6 +102,24 @@ class Dispatcher:
         return [
             Pick(offset, self._ledger.attempts(offset)) for offset in self._take(count_max, end)
         ]
+
+    def pick_fresh(self, count_max: int, *, end: int, now_ms: int) -> Run | None:
+        """Choose a run of messages that were never out, when nothing goes before them.
+
+        That is what an undisturbed group does all the time, and needs no list of messages. None
+        says that `pick` has to look closer; the same holds for what is picked.
+        """
+        if self._order is not OrderMode.PARALLEL or self._priorities:
+            return None
+        self.wake(now_ms)
+        start = self._next_fresh(NORMAL_LANE, end)
+        if start is None or any(self._ready.values()):
+            return None
+        wanted_end = min(end, start + count_max)
+        if self._fresh_end(NORMAL_LANE, start, wanted_end) < wanted_end:
+            return None
+        self._cursors[NORMAL_LANE] = wanted_end
+        return start, wanted_end
 
     def put_back(self, offsets: Iterable[int]) -> None:
         """These were picked and are not handed out after all; they go first next time."""

@@ -228,18 +228,21 @@ class Ledger:
 
     def _settle(self, runs: Iterable[Run]) -> None:
         for start, end in runs:
-            self.done.add_range(start, end)
+            if start <= self.floor < end:
+                self.floor = end
+            else:
+                self.done.add_range(start, end)
             for known in (self._attempts, self._first_ms, self.waiting, self.dying, self.keys):
                 for offset in self._known_in(known, start, end):
                     del known[offset]
         self._raise_floor()
 
     def _raise_floor(self) -> None:
-        if self.floor not in self.done:
+        if not self.done:
             return
-        end = run_end(self.done, self.floor)
-        self.done.remove_range(0, end)
-        self.floor = end
+        if self.floor in self.done:
+            self.floor = run_end(self.done, self.floor)
+        self.done.remove_range(0, self.floor)
 
     def _take(self, part: Part, change: Change) -> list[Run]:
         """End the leases of a part; return the runs that were really out."""

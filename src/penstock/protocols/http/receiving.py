@@ -208,6 +208,8 @@ def _nack(item: str | FailedReceipt, default: FailedReceipt, *, is_counted: bool
 
 
 def _settled(receipts: Sequence[str], outcomes: Sequence[PenstockError | None]) -> bytes:
+    if not any(outcomes):
+        return encode_json(Settled(accepted=len(receipts), failed=[]))
     failed = [
         SettledReceipt(receipt=receipt, error=describe_failure(outcome))
         for receipt, outcome in zip(receipts, outcomes, strict=True)
