@@ -71,6 +71,28 @@ def test_of_a_batch_only_the_bad_message_fails(node: NodeProcess) -> None:
     assert [each["value"] for each in receive(node, f"{topic}/groups/g")] == ["good", "good too"]
 
 
+@pytest.mark.parametrize("acks", ["all", "none"])
+def test_texts_alone_are_published_like_messages_that_are_more(
+    node: NodeProcess, acks: str
+) -> None:
+    topic = http_topic(node)
+
+    texts = ask(
+        node, "POST", f"{topic}/messages", messages=[{"value": "äöü"}, {"value": ""}], acks=acks
+    )
+    more = ask(
+        node, "POST", f"{topic}/messages", messages=[{"value": "c", "encoding": "text"}], acks=acks
+    )
+
+    assert texts["failed"] == more["failed"] == 0
+    results = [*texts["results"], *more["results"]]
+    assert all(each.keys() == results[0].keys() for each in results)
+    if acks == "all":
+        assert [(each["id"], each["offset"]) for each in results[:2]] == [("0-0", 0), ("0-1", 1)]
+    found = receive(node, f"{topic}/groups/g", wait=5)
+    assert [each["value"] for each in found][:2] == ["äöü", ""]
+
+
 @pytest.mark.parametrize("acks", ["leader", "none"])
 def test_a_publisher_may_be_answered_earlier(node: NodeProcess, acks: str) -> None:
     topic = http_topic(node)

@@ -10,7 +10,7 @@ from penstock.broker.broker import Broker, Check
 from penstock.broker.burial import SOURCE_TOPIC
 from penstock.broker.dead_letters import DeadLetter, DeadLetterFilter, DeadLetters, Redrive
 from penstock.broker.fetch import Fetched, FetchRequest, check_epoch
-from penstock.broker.messages import Acks, Messages, NewMessage, Published
+from penstock.broker.messages import Acks, Messages, NewMessage, Published, PublishedRun
 from penstock.broker.operations import ClusterStatus, NodeStatus, hot_partitions
 from penstock.broker.publish import Publication
 from penstock.broker.queue_groups import ResetTarget
@@ -83,6 +83,7 @@ __all__ = [
     "PartitionStatus",
     "Publication",
     "Published",
+    "PublishedRun",
     "Queues",
     "Record",
     "Redrive",

@@ -42,6 +42,7 @@ from penstock.record import (
     batch_size,
     decode_records,
     encode_batch,
+    encode_values,
     partition_of_key,
     read_header,
 )
@@ -81,6 +82,19 @@ class Published(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     timestamp: int
     is_duplicate: bool = False
     deliver_at_ms: int | None = None
+
+
+class PublishedRun(msgspec.Struct, frozen=True):
+    """Where messages went that were published together, or why they did not.
+
+    Their offsets follow each other; without one nobody waits for them.
+    """
+
+    count: int
+    partition: int
+    offset: int | None = None
+    timestamp: int = 0
+    error: PenstockError | None = None
 
 
 class _Publish(msgspec.Struct, frozen=True):
@@ -166,14 +180,42 @@ class Messages:
                 results[number] = error
             else:
                 by_partition.setdefault(partition, []).append(item)
-        await asyncio.gather(
-            *(
-                self._publish_batch(TopicPartition(topic, partition), items, acks, results)
-                for partition, all_items in by_partition.items()
-                for items in _batches(all_items, settings.batch_bytes_max)
-            )
-        )
+        batches = [
+            self._publish_batch(TopicPartition(topic, partition), items, acks, results)
+            for partition, all_items in by_partition.items()
+            for items in _batches(all_items, settings.batch_bytes_max)
+        ]
+        if len(batches) == 1:
+            # A task for one batch would cost as much as the batch.
+            await batches[0]
+        else:
+            await asyncio.gather(*batches)
         return [result for result in results if result is not None]
+
+    async def publish_values(
+        self, topic: str, values: Sequence[bytes], *, acks: Acks = "all"
+    ) -> PublishedRun | None:
+        """Publish messages that are a value and nothing else, with little work for each.
+
+        None says that `publish` must look at each of them: one may be refused, or they do not fit
+        one batch.
+        """
+        found = await self._topics.find_or_create(topic)
+        settings = self._cluster.settings(topic)
+        size_bytes = sum(map(len, values)) + len(values) * _RECORD_OVERHEAD_BYTES + HEADER_BYTES
+        if settings.log.compacts or size_bytes > min(settings.batch_bytes_max, _BATCH_BYTES_MAX):
+            return None
+        partition, now_ms = next(self._turn) % found.partitions, self._clock.now_ms()
+        batch = encode_values(values, now_ms)
+        request = _Publish(topic, partition, batch, acks)
+        place = TopicPartition(topic, partition)
+        try:
+            placed = await self._calls.ask(place, "messages.publish", request, _Placed)
+        except PenstockError as error:
+            return PublishedRun(len(values), partition, error=error)
+        assert placed.messages is None, "a batch without headers is appended as it is"
+        timestamp = now_ms if placed.append_time_ms < 0 else placed.append_time_ms
+        return PublishedRun(len(values), partition, placed.offset, timestamp)
 
     async def _publish_batch(
         self,

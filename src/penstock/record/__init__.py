@@ -46,6 +46,7 @@ from penstock.record.records import (
     batch_without_records,
     decode_records,
     encode_batch,
+    encode_values,
     rewrite_batch,
 )
 
@@ -78,6 +79,7 @@ __all__ = [
     "decode_records",
     "decompress",
     "encode_batch",
+    "encode_values",
     "frame_batch",
     "murmur2",
     "parse_priority",

@@ -10,6 +10,7 @@ and a door that encodes or decodes messages pays it for every one of them.
 """
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import msgspec
 from crc32c import crc32c
@@ -75,13 +76,43 @@ def encode_batch(
         attributes=codec,
         last_offset_delta=records[-1].offset - first.offset,
         base_timestamp=first.timestamp,
-        max_timestamp=max(record.timestamp for record in records),
+        max_timestamp=max([record.timestamp for record in records]),
         producer_id=producer_id,
         producer_epoch=producer_epoch,
         base_sequence=base_sequence,
         records=len(records),
     )
-    return _assemble(header, records)
+    return _assemble(header, _encode_body(header, records))
+
+
+def encode_values(values: Sequence[bytes], timestamp: int) -> bytearray:
+    """Encode records of one time that have a value and nothing else."""
+    header = BatchHeader(
+        base_offset=0,
+        length=0,
+        leader_epoch=-1,
+        magic=MAGIC,
+        crc=0,
+        attributes=Codec.NONE,
+        last_offset_delta=len(values) - 1,
+        base_timestamp=timestamp,
+        max_timestamp=timestamp,
+        producer_id=-1,
+        producer_epoch=-1,
+        base_sequence=-1,
+        records=len(values),
+    )
+    parts: list[bytes] = []
+    short, short_max = _SHORT, len(_SHORT)
+    for delta, value in enumerate(values):
+        size = len(value)
+        # Attributes, no difference in time, the offset, no key, the value.
+        head = b"\0\0" + (short[delta] if delta < short_max else varint_bytes(delta)) + _NULL
+        head += short[size] if size < short_max else varint_bytes(size)
+        length = len(head) + size + 1
+        length_bytes = short[length] if length < short_max else varint_bytes(length)
+        parts += (length_bytes, head, value, b"\0")
+    return _assemble(header, b"".join(parts))
 
 
 def batch_without_records(base_offset: int, offsets: int, leader_epoch: int) -> bytearray:
@@ -101,16 +132,16 @@ def batch_without_records(base_offset: int, offsets: int, leader_epoch: int) -> 
         base_sequence=-1,
         records=0,
     )
-    return _assemble(header, [])
+    return _assemble(header, b"")
 
 
 def rewrite_batch(header: BatchHeader, records: Sequence[Record]) -> bytearray:
     """Encode the records that compaction keeps; offsets, times and producer stay as they were."""
-    return _assemble(header, records)
+    return _assemble(replace(header, records=len(records)), _encode_body(header, records))
 
 
-def _assemble(header: BatchHeader, records: Sequence[Record]) -> bytearray:
-    packed = compress(header.codec, _encode_body(header, records))
+def _assemble(header: BatchHeader, body: bytes) -> bytearray:
+    packed = compress(header.codec, body)
     checked = (
         CHECKED.pack(
             header.attributes,
@@ -120,7 +151,7 @@ def _assemble(header: BatchHeader, records: Sequence[Record]) -> bytearray:
             header.producer_id,
             header.producer_epoch,
             header.base_sequence,
-            len(records),
+            header.records,
         )
         + packed
     )
@@ -278,8 +309,10 @@ def varint_bytes(number: int) -> bytes:
 
 
 _NULL = varint_bytes(-1)
-# Offsets within a batch and lengths, as a rule.
-_SHORT = [varint_bytes(number) for number in range(1024)]
+# Numbers of one and two bytes: offsets within a batch and lengths, as a rule.
+_SHORT = [bytes((number << 1,)) for number in range(64)] + [
+    bytes((number << 1 & 0x7F | 0x80, number >> 6)) for number in range(64, 8192)
+]
 
 
 def _read_varint(data: bytes, position: int) -> tuple[int, int]:

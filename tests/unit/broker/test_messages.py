@@ -71,6 +71,34 @@ def test_what_a_message_says_about_its_delivery_travels_in_headers() -> None:
     run(scene())
 
 
+def test_values_alone_become_messages_whose_offsets_follow_each_other() -> None:
+    async def scene() -> None:
+        broker = await started()
+        await publish(broker, NewMessage(value=b"first", partition=0))
+
+        run_of = await broker.messages.publish_values("orders", [b"a", b"penstock-priority"])
+
+        assert run_of is not None
+        assert run_of.error is None
+        place = TopicPartition("orders", run_of.partition)
+        found = await read(broker, place, run_of.offset or 0)
+        assert [each.value for each in found] == [b"a", b"penstock-priority"]
+        assert {each.timestamp for each in found} == {run_of.timestamp}
+
+    run(scene())
+
+
+def test_values_of_which_one_may_be_refused_are_left_to_the_closer_look() -> None:
+    async def scene() -> None:
+        broker = await started()
+        await broker.topics.create(NewTopic("compacted", settings={"cleanup.policy": "compact"}))
+
+        assert await broker.messages.publish_values("compacted", [b"a"]) is None
+        assert await broker.messages.publish_values("orders", [b"a", b"b" * 2_000_000]) is None
+
+    run(scene())
+
+
 def test_a_bad_message_fails_alone() -> None:
     async def scene() -> None:
         broker = await started()

@@ -297,6 +297,25 @@ def test_outcomes_come_in_the_order_of_the_receipts() -> None:
     run(scene())
 
 
+def test_receipts_of_one_delivery_may_come_in_any_order_and_twice() -> None:
+    async def scene() -> None:
+        broker = await started_with(b"a", b"b", b"c", b"d")
+        first, second, third, fourth = [each.receipt for each in await receive(broker)]
+
+        outcomes = await broker.queues.ack(TOPIC, GROUP, [third, first, third])
+        none_of_ours = first[: first.rindex(".") + 1] + "7"
+        wrong = first[: first.rindex(".") + 1]
+        mixed = await broker.queues.ack(TOPIC, GROUP, [second, none_of_ours, fourth])
+        spoilt = await broker.queues.ack(TOPIC, GROUP, [second, wrong, fourth])
+
+        assert outcomes == [None, None, None]
+        assert [type(each) for each in mixed] == [type(None), LeaseExpired, type(None)]
+        assert [type(each) for each in spoilt] == [type(None), InvalidReceipt, type(None)]
+        assert (await broker.queues.status(TOPIC, GROUP)).unsettled == 0
+
+    run(scene())
+
+
 def test_an_ack_that_comes_again_is_accepted_also_after_a_restart() -> None:
     async def scene() -> None:
         machine = SimMachine(clock=LoopClock())

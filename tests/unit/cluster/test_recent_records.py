@@ -1,6 +1,7 @@
 """Records that are read for delivery: which ones come, and how many are kept."""
 
 from penstock.cluster.recent_records import RecentRecords, RecordBudget
+from penstock.record import Record, encode_batch, split_batches
 from tests.unit.cluster.workplaces import SimMachine, batch, run
 
 
@@ -18,6 +19,22 @@ def test_runs_are_read_across_batches_and_single_records_out_of_them() -> None:
         one = records.get(29)
         assert one is not None
         assert one.value == b"29"
+
+    run(scene())
+
+
+def test_a_plain_run_needs_no_closer_look_and_others_say_so() -> None:
+    async def scene() -> None:
+        partition = await SimMachine().partition()
+        await partition.publish(batch(b"a", b"b", b"c"))
+        marked = encode_batch([Record(0, 0, None, b"d", (("name", b"value"),))])
+        await partition.publish(split_batches(marked)[0])
+        records = RecentRecords(partition.log, RecordBudget())
+        alone = RecentRecords(partition.log, RecordBudget())
+
+        assert [each.value for each in records.read_plain((0, 1)) or ()] == [b"a"]
+        assert records.read_plain((0, 4)) is None
+        assert alone.read_plain((3, 4)) is None
 
     run(scene())
 

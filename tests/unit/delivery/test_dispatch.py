@@ -1,3 +1,4 @@
+import pytest
 from pyroaring import BitMap64
 
 from penstock.delivery import (
@@ -184,3 +185,42 @@ def test_overdue_deliveries_are_named_when_their_deadline_passes() -> None:
     assert leader.dispatcher.overdue(999) == []
     assert leader.dispatcher.overdue(1_005) == [1]
     assert leader.dispatcher.overdue(1_010) == [2]
+
+
+def test_a_fresh_run_is_what_a_pick_would_choose_and_goes_out_once() -> None:
+    leader = Leader()
+
+    assert leader.dispatcher.pick_fresh(4, end=6, now_ms=0) == (0, 4)
+    assert leader.dispatcher.pick_fresh(4, end=6, now_ms=0) == (4, 6)
+    assert leader.dispatcher.pick_fresh(4, end=6, now_ms=0) is None
+    assert leader.receive(4, end=8) == [6, 7]
+
+
+def test_nothing_is_fresh_while_a_message_that_came_back_goes_first() -> None:
+    leader = Leader()
+    leader.receive(3)
+    leader.nack(1, ready_at_ms=100)
+
+    assert leader.dispatcher.pick_fresh(1, end=END, now_ms=99) == (3, 4)
+    assert leader.dispatcher.pick_fresh(1, end=END, now_ms=100) is None
+    assert leader.receive(2, now_ms=100) == [1, 4]
+
+
+def test_a_run_with_a_hole_is_not_fresh_and_loses_nothing() -> None:
+    leader = Leader()
+    leader.receive(3)
+    leader.ack(1)
+    leader.dispatcher = Dispatcher(leader.ledger, {}, OrderMode.PARALLEL)
+    leader.receive(2)
+    rebuilt = Dispatcher(leader.ledger, {}, OrderMode.PARALLEL)
+
+    # 0 and 2 to 4 are out, 1 is settled.
+    assert rebuilt.pick_fresh(3, end=8, now_ms=0) == (5, 8)
+
+
+@pytest.mark.parametrize("order", [OrderMode.KEY, OrderMode.STRICT])
+def test_order_and_priorities_are_left_to_the_closer_look(order: OrderMode) -> None:
+    lanes = {7: BitMap64([3])}
+
+    assert Leader(order).dispatcher.pick_fresh(2, end=END, now_ms=0) is None
+    assert Leader(priorities=lanes).dispatcher.pick_fresh(2, end=END, now_ms=0) is None

@@ -19,6 +19,7 @@ from penstock.record import (
     Record,
     decode_records,
     encode_batch,
+    encode_values,
     read_header,
     rewrite_batch,
     verify_checksum,
@@ -62,6 +63,14 @@ def test_values_at_the_limits_of_varints_come_back(size: int) -> None:
     records = [Record(5, 1, bytes(size), bytes(size), (("h" * min(size, 99), bytes(size)),))]
 
     assert list(decode_records(encode_batch(records))) == records
+
+
+@pytest.mark.parametrize("sizes", [[0, 1, 55, 63, 64, 8190, 8191, 8192, 20_000], [3] * 8_200])
+def test_values_alone_are_encoded_as_records_without_anything_else(sizes: list[int]) -> None:
+    values = [b"v" * size for size in sizes]
+    records = [Record(delta, 7, None, value) for delta, value in enumerate(values)]
+
+    assert encode_values(values, 7) == encode_batch(records)
 
 
 def test_null_and_empty_are_told_apart() -> None:

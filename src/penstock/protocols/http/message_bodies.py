@@ -56,6 +56,19 @@ class PublishBatchBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     acks: Acks = "all"
 
 
+class ValueBody(Struct, frozen=True, gc=False, kw_only=True, forbid_unknown_fields=True):
+    """A message to be published that is a text and nothing else."""
+
+    value: str
+
+
+class ValuesBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A `PublishBatchBody` of such messages, as most large ones are."""
+
+    messages: list[ValueBody]
+    acks: Acks = "all"
+
+
 class PublishedMessage(Struct, frozen=True, gc=False, kw_only=True):
     """Where a message went, or why it did not."""
 

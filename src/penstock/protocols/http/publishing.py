@@ -2,9 +2,10 @@
 
 from collections.abc import Mapping
 
+import msgspec
 from msgspec import UNSET
 
-from penstock.broker import NewMessage, Published
+from penstock.broker import Acks, NewMessage, Published, PublishedRun
 from penstock.errors import InvalidRequest, PenstockError
 from penstock.protocols.http.answers import describe_failure
 from penstock.protocols.http.contents import read_headers, to_bytes
@@ -16,6 +17,7 @@ from penstock.protocols.http.message_bodies import (
     PublishBody,
     PublishedBatch,
     PublishedMessage,
+    ValuesBody,
 )
 from penstock.protocols.http.times import DELAY_MS_MAX, read_duration_ms, read_moment_ms
 from penstock.protocols.http.view import MessagesView, NodeView
@@ -25,6 +27,9 @@ PRIORITY_NORMAL = 4
 _PRIORITIES = {"low": 1, "normal": PRIORITY_NORMAL, "high": 7} | {
     str(level): level for level in range(10)
 }
+
+
+_decode_values = msgspec.json.Decoder(ValuesBody).decode
 
 
 def publishing_endpoints(view: NodeView, *, bytes_max: int) -> list[Endpoint]:
@@ -39,6 +44,11 @@ def publishing_endpoints(view: NodeView, *, bytes_max: int) -> list[Endpoint]:
         return encode_json(_published(result))
 
     async def publish_batch(path: Mapping[str, str], content: bytes) -> bytes:
+        if (acks_and_values := _read_values(content)) is not None:
+            acks, values = acks_and_values
+            run = await view.messages.publish_values(path["topic"], values, acks=acks)
+            if run is not None:
+                return encode_json(_published_run(run))
         body = decode_body(content, PublishBatchBody)
         if not 1 <= len(body.messages) <= BATCH_MAX:
             raise InvalidRequest(f"{len(body.messages)} messages were sent, not 1..{BATCH_MAX}")
@@ -79,6 +89,36 @@ def publishing_endpoints(view: NodeView, *, bytes_max: int) -> list[Endpoint]:
             call=Shortcut(publish_batch, bytes_max),
         ),
     ]
+
+
+def _read_values(content: bytes) -> tuple[Acks, list[bytes]] | None:
+    """Read a batch whose messages are texts and nothing else; None when it is not like that.
+
+    The first message that is more is told by the decoder, so that others lose no time here.
+    """
+    try:
+        body = _decode_values(content)
+        values = [each.value.encode() for each in body.messages]
+    except (msgspec.MsgspecError, UnicodeEncodeError):
+        return None
+    return (body.acks, values) if 1 <= len(values) <= BATCH_MAX else None
+
+
+def _published_run(run: PublishedRun) -> PublishedBatch:
+    if run.error is not None:
+        failure = PublishedMessage(error=describe_failure(run.error))
+        return PublishedBatch(results=[failure] * run.count, failed=run.count)
+    partition, first, timestamp = run.partition, run.offset, run.timestamp
+    if first is None:
+        unknown = PublishedMessage(id="", partition=partition, offset=None, timestamp=timestamp)
+        return PublishedBatch(results=[unknown] * run.count, failed=0)
+    results = [
+        PublishedMessage(
+            id=f"{partition}-{offset}", partition=partition, offset=offset, timestamp=timestamp
+        )
+        for offset in range(first, first + run.count)
+    ]
+    return PublishedBatch(results=results, failed=0)
 
 
 async def _publish_all(

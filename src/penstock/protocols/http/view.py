@@ -24,6 +24,7 @@ from penstock.broker import (
     NewTopic,
     PartitionStatus,
     Published,
+    PublishedRun,
     Record,
     Redrive,
     Reject,
@@ -130,6 +131,11 @@ class MessagesView(Protocol):
         self, topic: str, messages: Sequence[NewMessage], *, acks: Acks
     ) -> list[Published | PenstockError]:
         """Publish messages; an error stands where one failed alone."""
+
+    async def publish_values(
+        self, topic: str, values: Sequence[bytes], *, acks: Acks
+    ) -> PublishedRun | None:
+        """Publish messages that are a value each; None when `publish` must look at each."""
 
     async def read(
         self, place: TopicPartition, *, offset: int, count_max: int, bytes_max: int
