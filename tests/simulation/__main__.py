@@ -5,6 +5,8 @@
     python -m tests.simulation --seed 17           one, as it was
     python -m tests.simulation --seed 17 --verbose one, with a line for each fault
 
+With `--workload messages` all histories are of one kind; otherwise the seed decides that, too.
+
 The last line of the report is a JSON object. The exit code is 1 when an invariant did not hold.
 """
 
@@ -20,7 +22,7 @@ import warnings
 from collections import Counter
 from collections.abc import Iterator
 
-from tests.simulation.world import EVENTS_DEFAULT, Outcome, World, play
+from tests.simulation.world import EVENTS_DEFAULT, Outcome, Workload, World, play
 
 _PROGRESS_S = 5.0
 
@@ -37,14 +39,14 @@ def main() -> int:
     seeds = range(options.first, options.first + (options.seeds or sys.maxsize // 2))
     told_s = started_s
     with multiprocessing.Pool(options.workers, initializer=_prepare) as pool:
-        jobs = _jobs(seeds, options.events, deadline_s)
+        jobs = _jobs(seeds, options, deadline_s)
         for outcome in pool.imap_unordered(_play, jobs):
             if outcome is None:
                 break
             totals.add(outcome)
             if outcome.violation:
                 print(f"seed {outcome.seed}: {outcome.violation[:500]}")
-                print(f"  replay: {_replay_command(outcome.seed, options.events)}", flush=True)
+                print(f"  replay: {_replay_command(outcome.seed, options)}", flush=True)
             if time.monotonic() - told_s > _PROGRESS_S:
                 told_s = time.monotonic()
                 print(totals.line(told_s - started_s), flush=True)
@@ -115,6 +117,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--seconds", type=float, help="for how long to play histories")
     parser.add_argument("--first", type=int, default=0, help="the first seed")
     parser.add_argument("--events", type=int, default=EVENTS_DEFAULT, help="events with faults")
+    parser.add_argument("--workload", type=Workload, help="what clients want in all histories")
     parser.add_argument("--workers", type=int, default=os.cpu_count())
     parser.add_argument("--verbose", action="store_true", help="a line for each fault")
     options = parser.parse_args()
@@ -130,25 +133,31 @@ def _prepare() -> None:
     gc.set_threshold(100_000, 20, 50)
 
 
-def _jobs(seeds: range, events: int, deadline_s: float) -> Iterator[tuple[int, int, float]]:
+Job = tuple[int, int, Workload | None, float]
+
+
+def _jobs(seeds: range, options: argparse.Namespace, deadline_s: float) -> Iterator[Job]:
     for seed in seeds:
         if time.monotonic() > deadline_s:
             return
-        yield seed, events, deadline_s
+        yield seed, options.events, options.workload, deadline_s
 
 
-def _play(job: tuple[int, int, float]) -> Outcome | None:
-    seed, events, deadline_s = job
-    return None if time.monotonic() > deadline_s else play(seed, events=events)
+def _play(job: Job) -> Outcome | None:
+    seed, events, workload, deadline_s = job
+    if time.monotonic() > deadline_s:
+        return None
+    return play(seed, events=events, workload=workload)
 
 
-def _replay_command(seed: int, events: int) -> str:
-    at = "" if events == EVENTS_DEFAULT else f" --events {events}"
-    return f"python -m tests.simulation --seed {seed}{at}"
+def _replay_command(seed: int, options: argparse.Namespace) -> str:
+    at = "" if options.events == EVENTS_DEFAULT else f" --events {options.events}"
+    of = f" --workload {options.workload}" if options.workload else ""
+    return f"python -m tests.simulation --seed {seed}{at}{of}"
 
 
 def _replay(options: argparse.Namespace) -> int:
-    world = World(options.seed)
+    world = World(options.seed, workload=options.workload)
     if options.verbose:
         world.faults.on_fault = lambda name: print(
             f"{world.schedule.events:8} {world.schedule.now_us / 1e6:10.6f} {name}"

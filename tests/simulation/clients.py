@@ -6,27 +6,24 @@ keeps their order and, when something is lost, breaks with all that follows, as 
 """
 
 import struct
-from collections.abc import Callable
 from dataclasses import dataclass, field
-from random import Random
 from typing import TYPE_CHECKING, Any
 
 from crc32c import crc32c
 
 from penstock.cluster.partition import Partition
-from penstock.errors import DuplicateSequence, NotLeader, PenstockError
+from penstock.errors import DuplicateSequence, PenstockError
 from penstock.ids import Offset
 from penstock.record import Record, RecordBatch, encode_batch, read_header
 from penstock.record.batch import CHECKED_FROM, CRC_POSITION
-from penstock.testing import Schedule, SimNetwork
 from penstock.testing.machine import ANY_LIFE
-from tests.simulation.referee import Referee, require
+from tests.simulation.callers import Caller, Reply, Surroundings
+from tests.simulation.referee import require
 
 if TYPE_CHECKING:
     from tests.simulation.node import Node
 
 _VALUE_BYTES = 8
-_PATIENCE_US = 150_000
 _READ_BYTES_MAX = 1_500
 _RECORDS_MAX = 3
 _KEYS = 8
@@ -91,55 +88,33 @@ class Ledger:
     acked: int = 0
     states_acked: int = 0
     reads: int = 0
-    refused: int = 0
 
 
-class Client:
+class Client(Caller):
     """One client; `window` batches may be under way at once, 0 makes it a plain one."""
 
     def __init__(
         self,
         number: int,
         window: int,
+        around: Surroundings,
         *,
-        schedule: Schedule,
-        network: SimNetwork,
-        random: Random,
-        referee: Referee,
         ledger: Ledger,
         interval_us: int,
     ) -> None:
-        self.number = number
+        super().__init__(number, around, interval_us=interval_us)
         self.window = window
-        self.is_stopping = False
         self.pending: dict[int, Sent] = {}
         """Batches of an idempotent client that are not acknowledged, by sequence."""
-        self._schedule = schedule
-        self._network = network
-        self._random = random.random
-        self._referee = referee
         self._ledger = ledger
-        self._interval_us = interval_us
-        self._target = 1 + number % len(referee.nodes)
         self._sequence = 0
         self._connection: _Connection | None = None
-        self._sent_us = 0
-        self._waits_for = 0
-        """What a plain client or a reader waits for: the number of its last request."""
-        self._request = 0
         self._read_offset = 0
         self._epoch = 0
         self._watermark = 0
-        schedule.later(int(interval_us * self._random()), self._act)
 
     def _act(self) -> None:
-        self._schedule.later(int(self._interval_us * (0.5 + self._random())), self._act)
-        now_us = self._schedule.now_us
-        is_late = now_us - self._sent_us > _PATIENCE_US
-        if self._waits_for and is_late:
-            self._waits_for = 0
-            self._look_elsewhere()
-        if self.window and self.pending and is_late and self._connection is not None:
+        if self.window and self.pending and self._is_late and self._connection is not None:
             self._connection.is_broken = True
             self._look_elsewhere()
         if self.window:
@@ -153,9 +128,6 @@ class Client:
             self._publish_plain(waits_for_commit=choice < 0.8)
         elif choice < 0.9:
             self._delete()
-
-    def _look_elsewhere(self) -> None:
-        self._target = 1 + int(self._random() * len(self._referee.nodes))
 
     # Publishing.
 
@@ -174,7 +146,7 @@ class Client:
     def _publish_plain(self, *, waits_for_commit: bool) -> None:
         sent = self._new_batch(-1, -1)
 
-        def publish(node: "Node", reply: Callable[[Any, PenstockError | None], None]) -> None:
+        def publish(node: "Node", reply: Reply) -> None:
             assert node.partition is not None
             batch = _writable(sent.data)
             future = node.partition.publish(batch, waits_for_commit=waits_for_commit)
@@ -190,7 +162,7 @@ class Client:
         """Delete records, mostly few and rarely all that are known."""
         offset = Offset(int(self._watermark * self._random() ** 3))
 
-        def delete(node: "Node", reply: Callable[[Any, PenstockError | None], None]) -> None:
+        def delete(node: "Node", reply: Reply) -> None:
             assert node.partition is not None
             node.spawn(_delete_records(node.partition, offset, reply))
 
@@ -214,63 +186,6 @@ class Client:
         if sent.offset < 0:
             self._ledger.acked += 1
         sent.offset = offset
-
-    # One request at a time, over a network that keeps no order.
-
-    def _ask(
-        self,
-        serve: Callable[["Node", Callable[[Any, PenstockError | None], None]], None],
-        on_success: Callable[[Any], None],
-    ) -> None:
-        self._request += 1
-        number = self._waits_for = self._request
-        self._sent_us = self._schedule.now_us
-        node = self._referee.nodes[self._target]
-
-        def answered(result: Any, error: PenstockError | None, leader: int | None) -> None:
-            is_awaited = number == self._waits_for
-            if is_awaited:
-                self._waits_for = 0
-            if error is None:
-                on_success(result)
-                return
-            self._ledger.refused += 1
-            if is_awaited:
-                self._follow(error, leader)
-
-        def arrive() -> None:
-            self._serve(node, serve, answered)
-
-        if self._random() >= self._network.loss:
-            self._schedule.later_on(node.machine, ANY_LIFE, self._delay_us(), arrive)
-
-    def _serve(
-        self,
-        node: "Node",
-        serve: Callable[["Node", Callable[[Any, PenstockError | None], None]], None],
-        answered: Callable[[Any, PenstockError | None, int | None], None],
-    ) -> None:
-        def reply(result: Any, error: BaseException | None) -> None:
-            if self._random() < self._network.loss or node.log is None:
-                return
-            leader = node.log.leader
-            if error is not None and not isinstance(error, PenstockError):
-                raise error
-            self._schedule.later(self._delay_us(), answered, result, error, leader)
-
-        try:
-            serve(node, reply)
-        except PenstockError as error:
-            reply(None, error)
-
-    def _follow(self, error: PenstockError, leader: int | None) -> None:
-        if isinstance(error, NotLeader) and leader is not None and leader != self._target:
-            self._target = leader
-        else:
-            self._look_elsewhere()
-
-    def _delay_us(self) -> int:
-        return int(self._network.delay_us * (0.5 + self._random()))
 
     # Idempotent publishing.
 
@@ -314,7 +229,7 @@ class Client:
             return
         connection.expected += 1
 
-        def publish(node: "Node", reply: Callable[[Any, PenstockError | None], None]) -> None:
+        def publish(node: "Node", reply: Reply) -> None:
             assert node.partition is not None
             future = node.partition.publish(_writable(sent.data))
             if future.done():
@@ -333,7 +248,7 @@ class Client:
                     error,
                 )
                 connection.is_broken = True
-                self._ledger.refused += 1
+                self.refused += 1
                 self._follow(error, leader)
 
         self._serve(node, publish, answered)
@@ -350,7 +265,7 @@ class Client:
     def _read(self) -> None:
         offset = self._read_offset
 
-        def read(node: "Node", reply: Callable[[Any, PenstockError | None], None]) -> None:
+        def read(node: "Node", reply: Reply) -> None:
             assert node.partition is not None
             partition = node.partition
             partition.log.check_serving()
@@ -380,9 +295,7 @@ class Client:
         self._ledger.reads += 1
 
 
-async def _delete_records(
-    partition: Partition, offset: Offset, reply: Callable[[Any, PenstockError | None], None]
-) -> None:
+async def _delete_records(partition: Partition, offset: Offset, reply: Reply) -> None:
     epoch = partition.leader_epoch
     try:
         start = await partition.delete_records(offset)

@@ -181,6 +181,8 @@ class Faults:
     def _jump_clock(self) -> None:
         if node := self._some():
             self.counts["clock jump"] += 1
+            if (books := self._world.referee.books) is not None:
+                books.latest_ms = max(books.latest_ms, node.clock.now_ms())
             node.clock.jump(int(60_000 * (self._random.random() - 0.5)))
 
     # The network.
@@ -239,12 +241,12 @@ class Faults:
     def _lull(self) -> None:
         """Let all clients be silent for a while, so that the group may rest."""
         self.counts["lull"] += 1
-        for client in self._world.clients:
+        for client in self._world.callers:
             client.is_stopping = True
         self._later(400_000 + 1_600_000 * self._random.random(), self._speak)
 
     def _speak(self) -> None:
-        for client in self._world.clients:
+        for client in self._world.callers:
             client.is_stopping = False
 
     # The group.
@@ -299,6 +301,8 @@ class Faults:
     def _fill_disk(self) -> None:
         if node := self._some():
             self.counts["full disk"] += 1
+            if (books := self._world.referee.books) is not None:
+                books.may_lose_leases = True
             disk = node.disk
             disk.tears_when_full = self._random.random() < 0.5
             disk.capacity_bytes = disk.used_bytes() + int(2_000 * self._random.random())

@@ -11,7 +11,7 @@ from penstock.cluster.flush_pace import FlushPace
 from penstock.cluster.housekeeping import Housekeeper
 from penstock.cluster.pace import Pace
 from penstock.cluster.partition import Partition
-from penstock.cluster.partition_queue import DeliveryHost, PartitionQueue
+from penstock.cluster.partition_queue import PartitionQueue
 from penstock.cluster.replicated_log import ReplicaIdentity, ReplicatedLog
 from penstock.cluster.rests import Rests
 from penstock.cluster.snapshot_exchange import SnapshotExchange
@@ -45,6 +45,7 @@ from penstock.testing import (
 )
 from tests.simulation.referee import EXPIRY_MS, Referee, require
 from tests.simulation.requests import Requests
+from tests.simulation.services import Services
 
 GROUP = 7
 PLACE = TopicPartition("orders", 0)
@@ -77,6 +78,7 @@ class WatchedLog(ReplicatedLog):
     def _apply_entry(self, entry: Entry) -> None:
         self.witness.referee.check_applied(self.witness, entry)
         super()._apply_entry(entry)
+        self.witness.referee.check_state(self.witness, entry.index)
 
     def _installed(self, snapshot: Snapshot) -> None:
         super()._installed(snapshot)
@@ -113,9 +115,12 @@ class Node:
         random: Random,
         referee: Referee,
         settings: LogSettings = LOG,
+        groups: dict[str, GroupSettings] | None = None,
     ) -> None:
         self.name = name
         self.settings = settings
+        self.groups = groups or {}
+        """The settings of queue groups."""
         self.member = Member(NodeId(name), Incarnation(incarnation))
         self.directory = DIRECTORY
         self.disk = SimDisk()
@@ -208,8 +213,9 @@ class Node:
         self.led_term = -1
         self.durable_term = 0
         self._paths.clear()
-        host = DeliveryHost(lambda _topic, _group: GroupSettings())
-        queue = PartitionQueue(PLACE, log, machine, self.workplace, host=host)
+        requests = Requests(self, self._schedule, self._network, self._random)
+        self.services = Services(self, requests, group=GROUP, settings=self.groups)
+        queue = PartitionQueue(PLACE, log, machine, self.workplace, host=self.services.host)
         self.partition = Partition(PLACE, log, machine, queue, self.workplace)
         self.log = log
         self.rests = Rests(self.member.node, {GROUP: log}, self, RAFT)
@@ -219,7 +225,7 @@ class Node:
         unused: Any = None
         self.keeper = Housekeeper(cluster, unused, unused, self.workplace)
         self.exchange = SnapshotExchange(
-            Requests(self, self._schedule, self._network, self._random),
+            requests,
             self.workplace,
             Pace(self.copy_bytes_per_s, self.workplace.loop.time),
             chunk_bytes=_CHUNK_BYTES,
@@ -228,6 +234,13 @@ class Node:
         log.on_snapshot_wanted = self._copy
         self.referee.check(self)
         self._later(self._random.random() * TICK_US, self._tick)
+
+    @property
+    def topic_machine(self) -> TopicMachine:
+        """The state that entries have built."""
+        assert self.log is not None
+        assert isinstance(self.log.machine, TopicMachine)
+        return self.log.machine
 
     def stop(self) -> None:
         """End the process by a kill or by a power cut."""

@@ -7,12 +7,14 @@ is remembered, so that a check costs nothing while nothing changes.
 
 import struct
 from bisect import bisect_left, bisect_right
-from typing import TYPE_CHECKING
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
 
 from crc32c import crc32c
 
 from penstock.cluster.topic_machine import TopicMachine
 from penstock.cluster.transfer import finish_interrupted_transfer
+from penstock.errors import PenstockError
 from penstock.ids import Offset
 from penstock.log import EntryKind, LogSettings, PartitionLog, StateEntry
 from penstock.log.state import read_state_entry
@@ -21,13 +23,17 @@ from penstock.raft import EntryKind as RaftKind
 from penstock.record import read_header
 from penstock.record.batch import CRC_POSITION, checksum_matches
 from tests.simulation.compacted import NewestOfKeys
+from tests.simulation.states import state_of
 
 if TYPE_CHECKING:
+    from tests.simulation.books import Books
     from tests.simulation.node import Node
 
 # No producer is silent for long enough to be forgotten.
-EXPIRY_MS = 1 << 40
+EXPIRY_MS = 1 << 50
 _LEADER = Role.LEADER
+# States are compared whenever a replica has applied as many entries again.
+_STATE_EVERY = 64
 # Two slots, each twice, of a sequence number, term, vote and commit index, and a checksum.
 _SLOT = struct.Struct("<qqqq")
 _SLOTS_AT = (0, 512, 1024, 1536)
@@ -59,6 +65,9 @@ class Referee:
         self.compacts = False
         """Whether batches may lose records that newer ones replace."""
         self.installs = 0
+        self.books: Books | None = None
+        """What the entries mean for messages, in histories that have consumers."""
+        self._states: dict[int, tuple[Any, ...]] = {}
         self._newest = NewestOfKeys()
         self._deleted: dict[int, int] = {}
         """Up to where records were deleted on request, by the term in which that was answered."""
@@ -110,6 +119,13 @@ class Referee:
         )
         require(is_deleted or is_allowed, "records are gone that nobody gave up", log.first_offset)
         node.first_seen = log.first_index
+        self._note_removal(node)
+
+    def _note_removal(self, node: "Node") -> None:
+        if self.books is not None:
+            assert node.log is not None
+            first_offset = node.log.log.first_offset
+            self.books.removed_before = max(self.books.removed_before, first_offset)
 
     def check_installed(self, node: "Node", index: int) -> None:
         """A copied snapshot holds committed entries only, and the state that follows from them."""
@@ -119,10 +135,19 @@ class Referee:
         require(index <= len(self.committed), "a snapshot is ahead of all commits", index)
         node.applied_seen = index
         node.first_seen = node.log.log.first_index
-        state = node.log.machine.snapshot()
+        self._note_removal(node)
+        state = state_of(node.topic_machine)
         require(state == self.state_after(index), "a snapshot has another state", node.name, index)
 
-    def state_after(self, index: int) -> bytes:
+    def check_state(self, node: "Node", index: int) -> None:
+        """Replicas that have applied the same entries have the same state, live or replayed."""
+        if index % _STATE_EVERY:
+            return
+        state = state_of(node.topic_machine)
+        known = self._states.setdefault(index, state)
+        require(state == known, "replicas come to different states", node.name, index)
+
+    def state_after(self, index: int) -> tuple[Any, ...]:
         """The state of a machine that has applied the committed entries up to one."""
         machine = TopicMachine(producer_expiry_ms=EXPIRY_MS)
         offset = Offset(0)
@@ -133,8 +158,9 @@ class Referee:
                 machine.apply_records(header, Offset(header.base_offset), entry.payload)
             elif entry.kind is RaftKind.STATE:
                 payload = bytes(entry.payload)
-                machine.apply_state(StateEntry(entry.index, entry.term, offset, payload))
-        return machine.snapshot()
+                with suppress(PenstockError):
+                    machine.apply_state(StateEntry(entry.index, entry.term, offset, payload))
+        return state_of(machine)
 
     def is_same(self, entry: Entry, known: Entry) -> bool:
         """Whether two entries are one, but for what compaction may have taken from a batch."""
@@ -279,6 +305,8 @@ class Referee:
             self._bases.append(base_offset)
             if self.compacts:
                 self._newest.add(batch)
+        if self.books is not None:
+            self.books.commit(entry, term)
 
     def _check_majority(self, leader: "Node", first: int) -> None:
         """A committed entry survives a power cut on a majority of voters."""

@@ -1,4 +1,4 @@
-"""Requests of one node to another, for what travels beside consensus: the copy of a snapshot.
+"""Requests of one node to another, for what travels beside consensus: copies of snapshots, calls.
 
 A request takes the same network as messages do. What is lost, or finds nobody, is noticed as a
 broken link is: a while later the request fails.
@@ -85,6 +85,9 @@ async def _answer_of(peer: "Node", kind: int, body: bytes) -> bytes:
     if kind == RequestKind.MANIFEST:
         _, index = msgspec.msgpack.decode(body, type=tuple[int, int])
         return peer.exchange.offer_manifest(log, index)
+    if kind == RequestKind.CALL:
+        called: bytes = await peer.services.cluster.on_call(body)
+        return called
     assert kind == RequestKind.CHUNK
     return await peer.exchange.offer_chunk(log, msgspec.msgpack.decode(body, type=ChunkRequest))
 

@@ -13,7 +13,7 @@ from penstock.ids import EntryIndex, NodeId, Offset, Term
 from penstock.raft import Append, Membership, Message, Role, VoteRequest
 from penstock.record import Record, RecordBatch, encode_batch, read_header
 from tests.simulation.node import LOG, RAFT, TICK_US, Node, WatchedLog
-from tests.simulation.world import World
+from tests.simulation.world import Workload, World
 
 _PATIENCE_TICKS = 400
 
@@ -22,7 +22,7 @@ class Stage:
     """A quiet world, moved by hand."""
 
     def __init__(self, nodes: int, voters: int | None = None) -> None:
-        self.world = World(1, nodes=nodes, settings=LOG)
+        self.world = World(1, nodes=nodes, settings=LOG, workload=Workload.RECORDS)
         self.world.faults.end()
         if voters is not None:
             self._found_again(voters)

@@ -5,9 +5,10 @@ import logging
 import pytest
 
 from tests.simulation import scripts
-from tests.simulation.planted import BUGS, planted
+from tests.simulation.planted import planted
+from tests.simulation.planted_delivery import BUGS
 from tests.simulation.referee import Violation
-from tests.simulation.world import play
+from tests.simulation.world import Workload, play
 
 EVENTS = 20_000
 # The history that noticed a bug may take another course after a change of the code; then one of
@@ -58,6 +59,26 @@ BY_SEED = {
     "vote_is_not_saved": 0,
     "vote_is_not_synced": 0,
 }
+# These are planted in the delivery of messages, and noticed by histories that have consumers.
+MESSAGES_BY_SEED = {
+    "a_cancelled_message_stays_in_the_stage": 0,
+    "a_dead_letter_is_copied_by_two_leaders": 8,
+    "a_dying_message_is_settled_before_its_copy_is_there": 0,
+    "a_lease_that_was_not_committed_is_handed_out_again": 0,
+    "a_message_is_released_while_its_cancellation_is_under_way": 4,
+    "a_receipt_of_an_older_lease_is_honoured": 1,
+    "a_released_message_stays_in_the_stage": 0,
+    "acks_are_confirmed_before_they_commit": 0,
+    "an_extended_lease_ends_with_the_others": 0,
+    "attempts_are_lost_on_a_failover": 0,
+    "idempotency_keys_are_lost_on_a_restart": 0,
+    "keys_in_flight_are_not_waited_for": 10,
+    "leases_are_lost_on_a_failover": 0,
+    "messages_are_released_early": 0,
+    "segments_go_with_the_messages_that_wait_in_them": 0,
+    "strict_order_does_not_wait_for_a_message_that_rests": 1,
+    "the_next_of_a_key_does_not_wait_after_a_failover": 0,
+}
 
 
 @pytest.fixture(autouse=True)
@@ -66,7 +87,7 @@ def _quiet() -> None:
 
 
 def test_every_planted_bug_has_its_catcher() -> None:
-    assert BUGS.keys() == BY_SCRIPT.keys() | BY_SEED.keys()
+    assert BUGS.keys() == BY_SCRIPT.keys() | BY_SEED.keys() | MESSAGES_BY_SEED.keys()
 
 
 @pytest.mark.parametrize("name", BY_SCRIPT)
@@ -78,6 +99,16 @@ def test_a_script_notices_a_planted_bug(name: str) -> None:
 @pytest.mark.parametrize("name", BY_SEED)
 def test_a_random_history_notices_a_planted_bug(name: str) -> None:
     with planted(name):
-        seeds = range(BY_SEED[name], BY_SEED[name] + SEEDS_MAX)
+        assert is_noticed(BY_SEED[name], Workload.RECORDS)
 
-        assert any(play(seed, events=EVENTS).violation for seed in seeds)
+
+@pytest.mark.parametrize("name", MESSAGES_BY_SEED)
+def test_a_history_with_consumers_notices_a_bug_in_delivery(name: str) -> None:
+    with planted(name):
+        assert is_noticed(MESSAGES_BY_SEED[name], Workload.MESSAGES)
+
+
+def is_noticed(first: int, workload: Workload) -> bool:
+    """Whether one of a few histories breaks an invariant."""
+    seeds = range(first, first + SEEDS_MAX)
+    return any(play(seed, events=EVENTS, workload=workload).violation for seed in seeds)

@@ -3,9 +3,11 @@
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from enum import StrEnum
 from random import Random
 
 from penstock.cluster.steward import Change, GroupView, HandOver, next_step
+from penstock.delivery import GroupSettings, OrderMode
 from penstock.errors import PenstockError
 from penstock.ids import Term
 from penstock.log import EntryKind, LogSettings, PartitionLog
@@ -13,10 +15,14 @@ from penstock.raft import Entry, Member, Membership, Role
 from penstock.record import batch_without_records, read_header
 from penstock.record.batch import CRC_POSITION
 from penstock.testing import Schedule, SimMachine, SimNetwork
+from tests.simulation.books import Books
+from tests.simulation.callers import Caller, Surroundings
 from tests.simulation.clients import Client, Ledger, unique_of
+from tests.simulation.consumers import PLANNED, Consumer, Keyed, Planner
 from tests.simulation.faults import Faults
 from tests.simulation.node import LOG, Node
 from tests.simulation.referee import Referee, Violation, require
+from tests.simulation.states import state_of
 
 EVENTS_DEFAULT = 25_000
 _FOREVER_US = 1 << 60
@@ -24,6 +30,19 @@ _PEACE_US = 100_000
 _PEACE_ROUNDS = 150
 _STEWARD_US = 40_000
 _UPKEEP_US = 60_000
+
+
+class Workload(StrEnum):
+    """What clients want of the group of nodes."""
+
+    RECORDS = "records"
+    """To publish, read and delete records."""
+    MESSAGES = "messages"
+    """The same, and to receive messages one by one, with all that can become of them."""
+
+
+_WORKLOADS = {Workload.RECORDS: 7, Workload.MESSAGES: 3}
+"""How many histories of ten have which."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +64,12 @@ class World:
     """Everything of one history; the seed decides all of it."""
 
     def __init__(
-        self, seed: int, *, nodes: int | None = None, settings: LogSettings | None = None
+        self,
+        seed: int,
+        *,
+        nodes: int | None = None,
+        settings: LogSettings | None = None,
+        workload: Workload | None = None,
     ) -> None:
         self.seed = seed
         self.random = Random(seed)
@@ -56,6 +80,13 @@ class World:
         self.clients: list[Client] = []
         self._incarnation = 0
         self.flushes_here = 0.0
+        self.consumers: list[Consumer] = []
+        self.planners: list[Planner] = []
+        self.workload = workload or self._draw_workload()
+        self.groups: dict[str, GroupSettings] = {}
+        if self.workload is Workload.MESSAGES:
+            self.groups = self._draw_groups()
+            self.referee.books = Books(self.groups)
         self.settings = settings or self._draw_settings()
         self.referee.compacts = self.settings.compacts
         count = nodes or self.random.choice((3, 3, 3, 3, 3, 3, 3, 5, 5, 2, 1))
@@ -67,9 +98,14 @@ class World:
         for node in founded:
             node.start()
 
+    def _draw_workload(self) -> Workload:
+        return self.random.choices(list(_WORKLOADS), list(_WORKLOADS.values()))[0]
+
     def _draw_settings(self) -> LogSettings:
         """What the topic gives up: nothing, old records, replaced ones, or both."""
-        gives_up = self.random.choice(("nothing", "old", "old", "replaced", "both"))
+        kinds = ("nothing", "old", "old", "replaced", "both")
+        # A queue has no use for compaction: it would take messages that nobody received.
+        gives_up = self.random.choice(kinds[:3] if self.groups else kinds)
         # Zeros are written ahead of entries only in files of more than a page.
         scale = 8 if gives_up == "nothing" else 1
         return replace(
@@ -82,6 +118,23 @@ class World:
             tombstone_retention_ms=1_000,
             dirty_ratio_min=0.2,
         )
+
+    def _draw_groups(self) -> dict[str, GroupSettings]:
+        """One or two queue groups, each with an order of its own."""
+        groups = {}
+        for name in ("workers", "auditors")[: self.random.choice((1, 1, 2))]:
+            order = self.random.choice(list(OrderMode))
+            groups[name] = GroupSettings(
+                lease_ms=self.random.choice((100, 300, 900)),
+                attempts_max=self.random.choice((0, 1, 1, 2, 4)),
+                backoff_min_ms=self.random.choice((5, 40)),
+                backoff_max_ms=200,
+                order=order,
+                in_flight_max=self.random.choice((6, 1_000)),
+                consumer_in_flight_max=self.random.choice((5, 1_000)),
+                dead_letter_topic="orders",
+            )
+        return groups
 
     def begin(self) -> None:
         """Let clients, upkeep and faults come."""
@@ -104,6 +157,7 @@ class World:
             random=self.random,
             referee=self.referee,
             settings=self.settings,
+            groups=self.groups,
         )
         node.flushes_here = self.flushes_here
         self.referee.nodes[name] = node
@@ -114,6 +168,11 @@ class World:
         """All machines by name; where one was replaced, the newest."""
         return self.referee.nodes
 
+    @property
+    def callers(self) -> list[Caller]:
+        """Everyone who asks something of a node."""
+        return [*self.clients, *self.consumers, *self.planners]
+
     def leader(self) -> Node | None:
         """Some node that leads, as far as it knows."""
         for node in self.nodes.values():
@@ -123,19 +182,21 @@ class World:
 
     def _add_clients(self) -> None:
         interval_us = int(4_000 * (1 + 4 * self.random.random()))
+        around = Surroundings(self.schedule, self.network, self.random, self.referee)
         for number, window in enumerate((0, 0, 1, 1, 3, 4)):
             self.clients.append(
-                Client(
-                    number,
-                    window,
-                    schedule=self.schedule,
-                    network=self.network,
-                    random=self.random,
-                    referee=self.referee,
-                    ledger=self.ledger,
-                    interval_us=interval_us,
-                )
+                Client(number, window, around, ledger=self.ledger, interval_us=interval_us)
             )
+        if (books := self.referee.books) is None:
+            return
+        for number, group in enumerate([*self.groups] * 2):
+            self.consumers.append(
+                Consumer(number, around, books=books, group=group, interval_us=interval_us)
+            )
+        keyed: list[Keyed] = []
+        for number in range(2):
+            planner = Planner(number, around, books=books, keyed=keyed, interval_us=3 * interval_us)
+            self.planners.append(planner)
 
     # A history.
 
@@ -158,7 +219,9 @@ class World:
             self.schedule.events,
             self.schedule.now_us / 1e6,
             faults,
-            self.ledger.acked + self.ledger.states_acked,
+            self.ledger.acked
+            + self.ledger.states_acked
+            + sum(planner.acked for planner in self.planners),
             self.ledger.reads,
             len(self.referee.leaders),
             hash((self.schedule.trace, len(self.referee.committed), self.ledger.acked)),
@@ -217,12 +280,27 @@ class World:
         self._advance_until(lambda: self.ledger.acked > before and self._is_whole())
         require(self.leader() is not None, "nobody leads after the faults have stopped")
         require(self.ledger.acked > before, "nothing is acknowledged after the faults")
-        for client in self.clients:
-            client.is_stopping = True
+        for caller in (*self.clients, *self.planners):
+            caller.is_stopping = True
+        self._empty_queues()
         self._advance_until(lambda: self._is_whole() and self._is_quiet())
         self._check_convergence()
         self._check_acknowledged()
         self._check_durable()
+
+    def _empty_queues(self) -> None:
+        """Consumers that ack everything come to the end of every group."""
+        if (books := self.referee.books) is None:
+            return
+        for consumer in self.consumers:
+            consumer.is_gentle = True
+        # What waits for a time waits by a clock that may have been set back many times.
+        for node in self.nodes.values():
+            node.clock.jump(3_600_000)
+        self._advance_until(books.is_done)
+        books.check_done()
+        for consumer in self.consumers:
+            consumer.is_stopping = True
 
     def _advance_until(self, is_reached: Callable[[], bool]) -> None:
         for _ in range(_PEACE_ROUNDS):
@@ -261,7 +339,7 @@ class World:
             leader.log.raft.membership,
             wanted,
         )
-        states = set()
+        states = []
         for node in self.nodes.values():
             require(node.log is not None, "a node is down in peace", node.name)
             assert node.log is not None
@@ -273,8 +351,9 @@ class World:
                 node.log.applied_index,
                 len(self.referee.committed),
             )
-            states.add(node.log.machine.snapshot())
-        require(len(states) == 1, "replicas have different states", states)
+            states.append(state_of(node.topic_machine))
+        same = all(state == states[0] for state in states)
+        require(same, "replicas have different states", states)
 
     def _check_acknowledged(self) -> None:
         for client in self.clients:
@@ -287,6 +366,8 @@ class World:
             require(base_offset == offset, "offsets have a gap", base_offset, offset)
             header = read_header(batch)
             offset = header.next_offset
+            if self.referee.books is not None and (PLANNED in batch or b"penstock-" in batch):
+                continue
             sent = self.ledger.sent.get(unique_of(batch))
             require(
                 sent is not None and sent.data[CRC_POSITION:] == batch[CRC_POSITION:],
@@ -335,9 +416,15 @@ class World:
             )
 
 
-def play(seed: int, *, events: int = EVENTS_DEFAULT, nodes: int | None = None) -> Outcome:
+def play(
+    seed: int,
+    *,
+    events: int = EVENTS_DEFAULT,
+    nodes: int | None = None,
+    workload: Workload | None = None,
+) -> Outcome:
     """Play one history; a violation is part of the outcome."""
-    world = World(seed, nodes=nodes)
+    world = World(seed, nodes=nodes, workload=workload)
     try:
         return world.run(events)
     except Violation as violation:

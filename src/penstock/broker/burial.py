@@ -202,7 +202,11 @@ class Burial:
             present = _present(partition, set(request.doubtful))
             copies = [each for each in request.copies if each.idempotency_key not in present]
             if copies:
-                await partition.publish(self._batch_of(copies))
+                # By way of the keys: this node may know nothing of a newer term of the source.
+                window_ms = self._cluster.settings(request.topic).idempotency_window_ms
+                batch = self._batch_of(copies)
+                placed = partition.intake.publish(batch, window_ms=window_ms)
+                await (placed or partition.publish(batch))
         return True
 
     def _batch_of(self, copies: Sequence[_Copy]) -> RecordBatch:

@@ -33,7 +33,7 @@ from penstock.delivery.events import (
 from penstock.delivery.leases import Lease, SavedLease
 from penstock.delivery.offset_sets import run_end
 from penstock.delivery.recent_acks import RecentAcks
-from penstock.delivery.runs import Run, offsets_of, to_runs
+from penstock.delivery.runs import Run, count_of, offsets_of, to_runs
 
 EXPIRY_REASON = "the lease ended without an answer"
 
@@ -121,7 +121,8 @@ class Ledger:
     # Events.
 
     def lease(self, event: Leased) -> Change:
-        """Messages go out."""
+        """Messages go out; those that retention has settled since that was proposed do not."""
+        event = _from_floor(event, self.floor)
         for start, end in event.runs:
             for offset in self._known_in(self.waiting, start, end):
                 del self.waiting[offset]
@@ -330,3 +331,23 @@ class Ledger:
         for part in saved.acked:
             ledger._acked.add(part)
         return ledger
+
+
+def _from_floor(event: Leased, floor: int) -> Leased:
+    """Return a lease without the messages below the floor."""
+    first = min((runs[0][0] for runs in (event.runs, event.expired) if runs), default=floor)
+    if first >= floor:
+        return event
+    passed = count_of(_clipped(event.runs, 0, floor))
+    end = max(run[1] for run in (*event.runs, *event.expired))
+    return msgspec.structs.replace(
+        event,
+        runs=_clipped(event.runs, floor, end),
+        keys=event.keys[passed:],
+        expired=_clipped(event.expired, floor, end),
+    )
+
+
+def _clipped(runs: list[Run], low: int, high: int) -> list[Run]:
+    """Return what lies between two offsets."""
+    return [(max(a, low), min(b, high)) for a, b in runs if a < high and b > low]

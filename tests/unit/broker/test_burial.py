@@ -156,3 +156,29 @@ def test_a_burial_of_an_older_leader_is_refused() -> None:
         assert [record.value for record in dead_letters(broker)] == [b"a"]
 
     run(scene())
+
+
+def test_a_late_burial_of_an_older_leader_is_not_doubled_by_a_new_leader_of_the_dead_letters() -> (
+    None
+):
+    async def scene() -> None:
+        broker = await started_with(b"a")
+        requests: list[Any] = []
+        bury = broker.calls._verbs["queue.bury"].run
+
+        async def note(request: Any) -> Any:
+            requests.append(request)
+            return await bury(request)
+
+        verb = broker.calls._verbs["queue.bury"]
+        broker.calls._verbs["queue.bury"] = verb._replace(run=note)
+        await reject(broker, await receive(broker))
+        await settled(broker)
+        # Whoever begins to lead the dead letters has heard of no term yet.
+        broker._burial._terms.clear()
+
+        await bury(requests[0])
+
+        assert [record.value for record in dead_letters(broker)] == [b"a"]
+
+    run(scene())

@@ -201,6 +201,20 @@ def test_what_retention_removed_is_settled_and_its_leases_end() -> None:
     assert ledger.waiting == {}
 
 
+def test_a_lease_that_retention_overtook_does_not_bring_messages_back() -> None:
+    ledger = Ledger(0)
+    ledger.trim(3)
+
+    keys: list[int | None] = [10, None, 12, 13]
+    ledger.lease(Leased(GROUP, FIRST, [(1, 5)], 1_000, 0, "consumer", keys, [(0, 1), (5, 6)]))
+    ledger.expire(Expired(GROUP, [FIRST], 4, 1_000))
+
+    assert ledger.floor == 3
+    assert ledger.waiting.keys() == {3, 4}
+    assert ledger.keys == {3: 12, 4: 13}
+    assert list(ledger.done) == [5]
+
+
 def test_a_million_messages_that_went_out_in_hundreds_are_ten_thousand_objects() -> None:
     ledger = Ledger(0)
     for number in range(10_000):

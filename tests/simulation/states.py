@@ -1,0 +1,49 @@
+"""The state of a partition's machine in a form that is equal when states are.
+
+Two replicas may save the same state as different bytes: which scheduled messages are sorted
+already, and how a bitmap is laid out, follow from what was asked of them.
+"""
+
+from typing import Any
+
+from penstock.cluster.topic_machine import TopicMachine
+from penstock.delivery import Ledger
+
+
+def state_of(machine: TopicMachine) -> tuple[Any, ...]:
+    """Return all that entries have said, in order."""
+    # By way of a snapshot, so that a snapshot that leaves something out is noticed.
+    copy = TopicMachine(producer_expiry_ms=machine._producer_expiry_ms)
+    copy.restore(machine.snapshot(), 0)  # type: ignore[arg-type]
+    arrivals = copy.arrivals
+    return (
+        copy.start_offset,
+        sorted(copy.producers.items()),
+        copy._newest_timestamp,
+        [(name, _ledger(ledger)) for name, ledger in sorted(copy.delivery.ledgers.items())],
+        [(lane, list(offsets)) for lane, offsets in sorted(arrivals.priorities.items())],
+        [(each.at_ms, sorted(each.results.items())) for each in arrivals.window._generations],
+        list(arrivals.stage.in_order()),
+    )
+
+
+def _ledger(ledger: Ledger) -> tuple[Any, ...]:
+    return (
+        ledger.floor,
+        list(ledger.done),
+        sorted(
+            (delivery, list(lease.live_offsets()), lease.at_ms, lease.consumer)
+            for delivery, lease in ledger.leases.items()
+        ),
+        sorted(
+            (offset, lease.deadline_of(offset))
+            for lease in ledger.leases.values()
+            for offset in lease.live_offsets()
+        ),
+        ledger.in_flight,
+        sorted(ledger._attempts.items()),
+        sorted(ledger._first_ms.items()),
+        sorted(ledger.waiting.items()),
+        sorted(ledger.dying.items()),
+        sorted(ledger.keys.items()),
+    )
