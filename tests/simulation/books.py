@@ -241,7 +241,10 @@ class Books:
             case Returned(_, failures, attempts_max):
                 for each in failures:
                     if self._takes(group, "nack", event.group, each):
-                        group.fail(each.offset, each.ready_at_ms, attempts_max)
+                        # What was not begun costs no attempt, so it cannot have been the last.
+                        group.attempts[each.offset] -= not each.is_counted
+                        limit = attempts_max if each.is_counted else 0
+                        group.fail(each.offset, each.ready_at_ms, limit)
             case Rejected(_, failures):
                 for each in failures:
                     if self._takes(group, "reject", event.group, each):

@@ -107,9 +107,10 @@ class Consumer(Caller):
     def _nack(self, receipts: list[str]) -> None:
         self._say("nack", receipts)
         delay_ms = 20 if self._random() < 0.3 else None
+        is_counted = self._random() < 0.8
 
         def nack(node: "Node", reply: Reply) -> None:
-            items = [Nack(each, delay_ms, "not now") for each in receipts]
+            items = [Nack(each, delay_ms, "not now", is_counted) for each in receipts]
             work = node.services.settlement.nack("orders", self._group, items)
             node.spawn(answer(work, reply))
 

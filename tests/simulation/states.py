@@ -46,4 +46,5 @@ def _ledger(ledger: Ledger) -> tuple[Any, ...]:
         sorted(ledger.waiting.items()),
         sorted(ledger.dying.items()),
         sorted(ledger.keys.items()),
+        [(part.delivery, part.runs) for part in ledger._acked],
     )
