@@ -65,6 +65,7 @@ class Node:
         self._kafka: KafkaServer | None = None
         self._http: HttpServer | None = None
         self._housekeeping: asyncio.Task[None] | None = None
+        self._moving: asyncio.Task[None] | None = None
         self.kafka_port = 0
         self.http_port = 0
 
@@ -109,10 +110,13 @@ class Node:
             self.kafka_port = await self._kafka.start(options.host, options.kafka_port)
         except OSError as error:
             raise _address_taken("kafka_port", options.host, options.kafka_port, error) from error
+        queues = SqsDoor(self._broker, _sqs_options(options))
+        self._moving = asyncio.create_task(queues.run())
+        self._moving.add_done_callback(_report_end)
         app = create_app(
             self._broker,
             body_bytes_max=options.http_body_bytes_max,
-            queue_door=SqsDoor(self._broker, _sqs_options(options)).answer,
+            queue_door=queues.answer,
         )
         try:
             self._http = await serve_http(
@@ -163,9 +167,10 @@ class Node:
             await self._kafka.stop(self._options.shutdown_grace_ms / 1000)
         if self._http is not None:
             await self._http.stop()
-        if self._housekeeping is not None:
-            self._housekeeping.cancel()
-            await asyncio.gather(self._housekeeping, return_exceptions=True)
+        for task in (self._moving, self._housekeeping):
+            if task is not None:
+                task.cancel()
+                await asyncio.gather(task, return_exceptions=True)
         if self._broker is not None:
             await self._broker.close()
             logger.info("node has stopped")
@@ -173,7 +178,7 @@ class Node:
             self._executor.shutdown()
         if self._lock is not None:
             self._lock.release()
-        self._broker = self._kafka = self._http = self._housekeeping = None
+        self._broker = self._kafka = self._http = self._housekeeping = self._moving = None
         self._executor = self._lock = None
 
 
@@ -183,9 +188,9 @@ def _randrange(stop: int) -> int:
 
 
 def _report_end(task: asyncio.Task[None]) -> None:
-    """The supervisor of housekeeping: its end is a fault that must be seen."""
+    """The supervisor of what goes on by itself: its end is a fault that must be seen."""
     if not task.cancelled() and task.exception() is not None:
-        logger.critical("housekeeping ended", exc_info=task.exception())
+        logger.critical("background work ended", exc_info=task.exception())
 
 
 def _unusable_directory(options: NodeOptions, error: OSError) -> PenstockError:

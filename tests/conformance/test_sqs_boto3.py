@@ -191,6 +191,37 @@ def test_a_move_of_messages_that_came_from_nowhere_fails_and_says_why(sqs: Sqs) 
     assert "does not say which queue" in task()["FailureReason"]
 
 
+def _dead_letter_pair(sqs: Sqs, count: int) -> tuple[str, str]:
+    """A dead-letter queue with so many messages, and another queue."""
+    dead_url = new_queue(sqs)
+    policy = {"deadLetterTargetArn": arn_of(sqs, dead_url), "maxReceiveCount": 2}
+    url = new_queue(sqs, RedrivePolicy=json.dumps(policy))
+    for number in range(count):
+        sqs.send_message(QueueUrl=dead_url, MessageBody=f"{number}")
+    return dead_url, url
+
+
+def test_a_move_can_be_cancelled_and_what_it_left_stays(sqs: Sqs) -> None:
+    dead_url, url = _dead_letter_pair(sqs, 40)
+    source = arn_of(sqs, dead_url)
+
+    handle = sqs.start_message_move_task(
+        SourceArn=source, DestinationArn=arn_of(sqs, url), MaxNumberOfMessagesPerSecond=1
+    )["TaskHandle"]
+    assert "UnsupportedOperation" in refused(sqs.start_message_move_task, SourceArn=source)
+    (task,) = sqs.list_message_move_tasks(SourceArn=source)["Results"]
+    assert (task["Status"], task["TaskHandle"]) == ("RUNNING", handle)
+    assert task["ApproximateNumberOfMessagesToMove"] == 40
+    cancelled = sqs.cancel_message_move_task(TaskHandle=handle)
+
+    assert cancelled["ApproximateNumberOfMessagesMoved"] < 40
+    (task,) = sqs.list_message_move_tasks(SourceArn=source)["Results"]
+    assert task["Status"] == "CANCELLED"
+    assert "TaskHandle" not in task
+    assert refused(sqs.cancel_message_move_task, TaskHandle=handle) == "ResourceNotFoundException"
+    assert len(receive(sqs, dead_url)) > 0
+
+
 def _moved_back(sqs: Sqs, dead_url: str) -> bool:
     source = arn_of(sqs, dead_url)
     tasks = sqs.list_message_move_tasks(SourceArn=source)["Results"]

@@ -312,6 +312,20 @@ _DELIVERY_DEFINITIONS = (
         _texts_by_name,
         "tags of the topic as a queue, as JSON",
     ),
+    SettingDefinition(
+        "sqs.move.tasks",
+        SettingType.STRING,
+        _fixed("{}"),
+        _texts_by_name,
+        "tasks that move messages out of the topic as a queue, as JSON",
+    ),
+    SettingDefinition(
+        "sqs.move.progress",
+        SettingType.STRING,
+        _fixed("{}"),
+        _texts_by_name,
+        "how far these tasks are, as JSON",
+    ),
 )
 
 # Settings of Kafka that describe its own storage. They are accepted, so that tools which give them

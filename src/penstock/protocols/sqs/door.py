@@ -10,6 +10,7 @@ from starlette.responses import Response
 from penstock.errors import PenstockError
 from penstock.protocols.sqs.codec import Call, Reply, decode_call, encode_error, encode_reply
 from penstock.protocols.sqs.errors import SqsError, code_of
+from penstock.protocols.sqs.mover import Mover
 from penstock.protocols.sqs.moving import MoveActions
 from penstock.protocols.sqs.options import SqsOptions
 from penstock.protocols.sqs.queues import QueueActions
@@ -29,7 +30,8 @@ class SqsDoor:
         queues = QueueActions(view, options)
         sending = SendActions(view, queues)
         receiving = ReceiveActions(view, queues, options)
-        moving = MoveActions(view, queues, options)
+        self._mover = Mover(view)
+        moving = MoveActions(view, queues, options, on_started=self._mover.look)
         self._actions: dict[str, Action] = {
             "AddPermission": queues.accept_permission,
             "CancelMessageMoveTask": moving.cancel,
@@ -55,6 +57,10 @@ class SqsDoor:
             "TagQueue": queues.tag,
             "UntagQueue": queues.untag,
         }
+
+    async def run(self) -> None:
+        """Carry out what goes on by itself, until cancelled."""
+        await self._mover.run()
 
     async def answer(self, request: Request) -> Response:
         """Answer one request."""

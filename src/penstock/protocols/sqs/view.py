@@ -123,5 +123,12 @@ class SqsView(Protocol):
     def schedule(self) -> ScheduleView:
         """What is to be delivered later."""
 
+    @property
+    def node_id(self) -> int:
+        """The node's number."""
+
+    def leader_of(self, place: TopicPartition) -> tuple[int, int]:
+        """Return the node that leads a partition, or -1, and its term."""
+
     def now_ms(self) -> int:
         """The node's time."""
