@@ -45,6 +45,9 @@ PUBLIC_NAMES = {
     "penstock.spark": """
         COLUMNS COLUMNS_WITH_HEADERS OPTIONS SINK_OPTIONS FetchSettings Option PenstockSource
         RecordRange arrow_schema lag_of open_session read_range split_ranges
+        ArchiveLocation ArchiveService ArchiveServiceSettings ArchiveStatus ArchiveTable
+        ArchivedPartitionStatus ArchivedTopicId Compacted Verdict archive_statuses
+        compact_archive verify_archive
     """,
     "penstock.testing": """
         AsyncEmbeddedBroker DriftingClock EmbeddedBroker MachineStopped Schedule SimClock SimDisk

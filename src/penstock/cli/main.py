@@ -3,6 +3,7 @@
 import typer
 
 from penstock.cli import (
+    archive,
     cluster,
     consume,
     dlq,
@@ -54,6 +55,7 @@ app.add_typer(schedule.app, name="schedule")
 app.command("trace")(trace.trace)
 app.add_typer(task.app, name="task")
 app.command("worker")(worker.worker)
+app.add_typer(archive.app, name="archive")
 app.add_typer(cluster.app, name="cluster")
 app.add_typer(log.app, name="log")
 app.command("version")(version.version)

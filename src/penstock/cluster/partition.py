@@ -334,5 +334,7 @@ class Partition:
                 f"{self.place} ends at {self.high_watermark}; it cannot be archived up to"
                 f" {event.offset}"
             )
+        if self._machine.knows_archived(event):
+            return self.archived_offset
         archived: Offset = await self.log.propose_state(encode_archived(event))
         return archived

@@ -105,6 +105,12 @@ class TopicMachine:
             return Offset(0)
         return Offset(archived.offset)
 
+    def knows_archived(self, event: Archived) -> bool:
+        """Return whether a report says nothing new."""
+        known = self._archived
+        is_same = known is not None and (known.path, known.table) == (event.path, event.table)
+        return known is not None and is_same and event.offset <= known.offset
+
     def apply_records(self, header: BatchHeader, offset: Offset, batch: Buffer) -> None:
         """Remember the producer's sequence and what the records say about their delivery."""
         self._note_producer(header, offset)
@@ -169,9 +175,7 @@ class TopicMachine:
 
     def _note_archived(self, event: Archived) -> Offset:
         """Reports may come late or twice: only another archive begins at a smaller offset."""
-        known = self._archived
-        is_same = known is not None and (known.path, known.table) == (event.path, event.table)
-        if known is None or not is_same or event.offset > known.offset:
+        if not self.knows_archived(event):
             self._archived = event
         return self.archived_offset(event.path)
 

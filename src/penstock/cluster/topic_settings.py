@@ -86,7 +86,9 @@ def _dead_letter_topic(value: str) -> str | None:
 def _path(value: str) -> str | None:
     if len(value) > _PATH_MAX:
         return f"has more than {_PATH_MAX} characters"
-    return None if value.isprintable() else "is not a path or an address"
+    is_complete = not value or value.startswith("/") or "://" in value
+    is_complete = is_complete and value.isprintable()
+    return None if is_complete else "is neither an absolute path nor an address as s3://..."
 
 
 def _texts_by_name(value: str) -> str | None:

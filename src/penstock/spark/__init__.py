@@ -12,6 +12,15 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from penstock.spark.archive_compaction import Compacted, compact_archive
+    from penstock.spark.archive_service import (
+        ArchiveService,
+        ArchiveServiceSettings,
+        archive_statuses,
+    )
+    from penstock.spark.archive_status import ArchivedPartitionStatus, ArchiveStatus
+    from penstock.spark.archive_table import ArchivedTopicId, ArchiveLocation, ArchiveTable
+    from penstock.spark.archive_verification import Verdict, verify_archive
     from penstock.spark.fetching import read_range
     from penstock.spark.given_options import Option
     from penstock.spark.lag import lag_of
@@ -24,6 +33,18 @@ if TYPE_CHECKING:
     from penstock.spark.source import PenstockSource
 
 _HOMES = {
+    "ArchiveLocation": "archive_table",
+    "ArchiveService": "archive_service",
+    "ArchiveServiceSettings": "archive_service",
+    "ArchiveStatus": "archive_status",
+    "ArchiveTable": "archive_table",
+    "ArchivedPartitionStatus": "archive_status",
+    "ArchivedTopicId": "archive_table",
+    "Compacted": "archive_compaction",
+    "Verdict": "archive_verification",
+    "archive_statuses": "archive_service",
+    "compact_archive": "archive_compaction",
+    "verify_archive": "archive_verification",
     "COLUMNS": "schema",
     "COLUMNS_WITH_HEADERS": "schema",
     "FetchSettings": "ranges",
@@ -44,15 +65,27 @@ __all__ = [
     "COLUMNS_WITH_HEADERS",
     "OPTIONS",
     "SINK_OPTIONS",
+    "ArchiveLocation",
+    "ArchiveService",
+    "ArchiveServiceSettings",
+    "ArchiveStatus",
+    "ArchiveTable",
+    "ArchivedPartitionStatus",
+    "ArchivedTopicId",
+    "Compacted",
     "FetchSettings",
     "Option",
     "PenstockSource",
     "RecordRange",
+    "Verdict",
+    "archive_statuses",
     "arrow_schema",
+    "compact_archive",
     "lag_of",
     "open_session",
     "read_range",
     "split_ranges",
+    "verify_archive",
 ]
 
 

@@ -63,6 +63,10 @@ class Brokers:
             if not topic.is_internal or topics is not None
         }
 
+    def topic_id(self, topic: str) -> str:
+        """Return the id of a topic, which tells it from an earlier one of its name."""
+        return str(self._describe([topic]).topics[0].topic_id)
+
     def offsets(
         self, times_ms: Mapping[TopicPartition, int], *, is_committed_only: bool = False
     ) -> dict[TopicPartition, int]:

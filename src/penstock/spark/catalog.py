@@ -14,12 +14,15 @@ from penstock.errors import PenstockError, TopicNotFound
 from penstock.ids import TopicPartition
 from penstock.spark.brokers import EARLIEST, LATEST, brokers_of
 from penstock.spark.options import Selection, SourceOptions
+from penstock.spark.ranges import RecordRange
 from penstock.spark.retries import retrying
 
 if TYPE_CHECKING:
     from penstock.client import Groups
+    from penstock.spark.history import ArchivePlace
 
 CLIENT_MODULE = "penstock.client"
+FETCHING_MODULE = "penstock.spark.fetching"
 FIRST_CONTACT_WAIT_S = 10.0
 COMMIT_WAIT_S = 5.0
 
@@ -67,6 +70,20 @@ class Catalog:
         times_ms = {place: max(time_ms, 0) for place, time_ms in times_ms.items()}
         found = self._offsets(times_ms)
         return {place: None if offset < 0 else offset for place, offset in found.items()}
+
+    def bytes_per_offset(self, records: RecordRange) -> float:
+        """Return how many bytes an offset takes, as stored, by a sample."""
+        # Most of those who plan never fetch, and do without the compiled loops.
+        fetching = importlib.import_module(FETCHING_MODULE)
+        size: float = fetching.bytes_per_offset(
+            self._options.bootstrap, records, self._options.fetch
+        )
+        return size
+
+    def archive_of(self, topic: str) -> "ArchivePlace | None":
+        """Return where older records of a topic are, when these are read, too."""
+        del topic
+        return None
 
     def commit(self, group: str, offsets: Mapping[TopicPartition, int]) -> None:
         """Commit progress for those who watch the lag; a failure is logged and no more."""

@@ -58,6 +58,21 @@ OPTIONS = (
         "what happens when no record is that new: `error`, or `latest` to begin with what comes",
     ),
     Option("failOnDataLoss", "`true`", "end the query when records it is to read are gone"),
+    Option(
+        "includeDeleted",
+        "`false`",
+        "read what retention removed from the topic's archive, at its original offsets",
+    ),
+    Option(
+        "archivePath",
+        "the topic's `archive.path`",
+        "where that archive is; with it, a topic that was deleted can be read, too",
+    ),
+    Option(
+        "archiveOptions",
+        "`{}`",
+        'options of the object store that the archive is in, as in `{"AWS_REGION": "eu-west-1"}`',
+    ),
     Option("includeHeaders", "`false`", "add the column `headers`"),
     Option(
         "columns",
@@ -165,6 +180,9 @@ class SourceOptions:
     records_per_partition_max: int | None
     limits: Limits
     group: str | None
+    includes_deleted: bool = False
+    archive_path: str | None = None
+    archive_options: Mapping[str, str] = field(default_factory=dict)
     fetch: FetchSettings = field(default_factory=FetchSettings)
 
 
@@ -182,6 +200,9 @@ def parse_options(given: Mapping[str, str]) -> SourceOptions:
         records_per_partition_max=reader.count("maxRecordsPerPartition"),
         limits=reader.limits(),
         group=reader.text("kafka.group.id") or reader.text("groupId"),
+        includes_deleted=reader.flag("includeDeleted", default=False),
+        archive_path=reader.text("archivePath"),
+        archive_options=parse_json_texts("archiveOptions", reader.text("archiveOptions") or "{}"),
         fetch=reader.fetch_settings(),
     )
 
@@ -285,6 +306,14 @@ def parse_time_ms(text: str) -> int:
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=dt.UTC)
     return int(moment.timestamp() * 1000)
+
+
+def parse_json_texts(name: str, text: str) -> dict[str, str]:
+    """Read a JSON object of texts."""
+    found = _checked(name, text, json.loads)
+    if not isinstance(found, dict) or not all(isinstance(each, str) for each in found.values()):
+        raise InvalidRequest(f"{name} is {text!r}, not a JSON object of texts")
+    return found
 
 
 def _checked(name: str, text: str, read: Callable[[str], T]) -> T:

@@ -10,7 +10,7 @@ import logging
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
@@ -41,15 +41,20 @@ from penstock.spark.planning import (
 )
 from penstock.spark.ranges import RecordRange, place_of
 
+if TYPE_CHECKING:
+    from penstock.spark.history import ArchivePlace
+
 FETCHING_MODULE = "penstock.spark.fetching"
+HISTORY_MODULE = "penstock.spark.history"
 _log = logging.getLogger("penstock.spark")
 
 
 class RangePartition(InputPartition):
-    """One task: a range of offsets of one partition."""
+    """One task: a range of offsets of one partition, and where older records are."""
 
-    def __init__(self, records: RecordRange) -> None:
+    def __init__(self, records: RecordRange, archive: "ArchivePlace | None") -> None:
         super().__init__(records)
+        self.archive = archive
 
 
 class PenstockBatchReader(DataSourceReader):
@@ -63,14 +68,14 @@ class PenstockBatchReader(DataSourceReader):
     def partitions(self) -> Sequence[InputPartition]:
         """Return the ranges to read."""
         options = self._options
-        catalog = Catalog(options)
+        catalog = open_catalog(options)
         start = resolve_start(options, catalog, EARLIEST)
         end = resolve_end(options, catalog, start)
         if options.start is not None and options.start.offsets is not None:
             start = check_held(options, catalog, start)
         if options.end is not None and options.end.offsets is not None:
             end = check_held(options, catalog, end)
-        return _tasks(options, start, end)
+        return _tasks(options, catalog, start, end)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the records of one range."""
@@ -126,7 +131,7 @@ class PenstockStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Return the ranges of one micro-batch; partitions that are new begin at their start."""
         begin, stop = offsets_from_json(start), offsets_from_json(end)
         begin |= self._catalog.earliest(place for place in stop if place not in begin)
-        return _tasks(self._options, begin, stop)
+        return _tasks(self._options, self._catalog, begin, stop)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the records of one range."""
@@ -139,7 +144,7 @@ class PenstockStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @cached_property
     def _catalog(self) -> Catalog:
-        return Catalog(self._options)
+        return open_catalog(self._options)
 
     def _latest(self, begin: Offsets) -> Offsets:
         if self._options.fetch.fails_on_data_loss:
@@ -183,29 +188,28 @@ class PenstockStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _offsets_in(self, bytes_max: int, begin: Offsets, end: Offsets) -> int:
         """Estimate how many offsets of what is waiting take so many bytes."""
         waiting = make_ranges(begin, end)
-        fetching = _load_fetching()
-        sizes = {
-            each: fetching.bytes_per_offset(self._options.bootstrap, each, self._options.fetch)
-            * len(each)
-            for each in waiting
-        }
+        sizes = {each: self._catalog.bytes_per_offset(each) * len(each) for each in waiting}
         offsets = sum(map(len, waiting))
         return max(1, int(bytes_max * offsets / max(sum(sizes.values()), 1)))
 
-    def _bytes_per_offset(self, records: RecordRange) -> float:
-        options = self._options
-        fetching = _load_fetching()
-        size: float = fetching.bytes_per_offset(options.bootstrap, records, options.fetch)
-        return size
+
+def open_catalog(options: SourceOptions) -> Catalog:
+    """Return what can be asked about the topics, with their archives when these are read, too."""
+    if not options.includes_deleted:
+        return Catalog(options)
+    catalog: Catalog = importlib.import_module(HISTORY_MODULE).HistoryCatalog(options)
+    return catalog
 
 
-def _tasks(options: SourceOptions, start: Offsets, end: Offsets) -> list[InputPartition]:
+def _tasks(
+    options: SourceOptions, catalog: Catalog, start: Offsets, end: Offsets
+) -> list[InputPartition]:
     ranges = split_ranges(
         make_ranges(start, end),
         partitions_min=options.partitions_min,
         records_max=options.records_per_partition_max,
     )
-    return [RangePartition(each) for each in ranges]
+    return [RangePartition(each, catalog.archive_of(each.topic)) for each in ranges]
 
 
 def _read(options: SourceOptions, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -213,6 +217,15 @@ def _read(options: SourceOptions, partition: InputPartition) -> Iterator[pa.Reco
     # Spark invents a partition without a value when there is nothing to read.
     if records is None:
         return iter(())
+    if isinstance(partition, RangePartition) and partition.archive is not None:
+        found: Iterator[pa.RecordBatch] = importlib.import_module(HISTORY_MODULE).read_history(
+            options.bootstrap,
+            records,
+            partition.archive,
+            columns=options.columns,
+            settings=options.fetch,
+        )
+        return found
     batches: Iterator[pa.RecordBatch] = _load_fetching().read_range(
         options.bootstrap,
         records.topic,

@@ -11,6 +11,7 @@ from pyspark.sql import SparkSession
 from penstock.errors import PenstockError
 
 MASTER_DEFAULT = "local[*]"
+PARALLELISM_REMOTE = 8
 JAVA_ADVICE = (
     "Spark needs Java 17 or newer and found none: install it, on Debian with"
     " `apt install openjdk-17-jre-headless`, or set JAVA_HOME"
@@ -35,9 +36,19 @@ LOCAL_SETTINGS = {
 
 
 def open_session(
-    name: str, *, master: str = MASTER_DEFAULT, settings: Mapping[str, str] | None = None
+    name: str,
+    *,
+    master: str = MASTER_DEFAULT,
+    remote: str | None = None,
+    settings: Mapping[str, str] | None = None,
 ) -> SparkSession:
-    """Return a session; without Java the error says what to install."""
+    """Return a session; without Java the error says what to install.
+
+    `remote` is the address of a Connect server, `sc://host:port`, which then does what a master
+    does otherwise; settings of the process that it runs in are its own.
+    """
+    if remote is not None:
+        return _remote_session(name, remote, settings or {})
     # Spark's Java side takes the Python of its workers from here; the first one on the path may
     # have no Penstock.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
@@ -51,3 +62,22 @@ def open_session(
         if error.getCondition() == "JAVA_GATEWAY_EXITED" and shutil.which("java") is None:
             raise PenstockError(JAVA_ADVICE) from None
         raise
+
+
+def _remote_session(name: str, remote: str, settings: Mapping[str, str]) -> SparkSession:
+    builder = SparkSession.builder.appName(name).remote(remote)
+    for key, value in {"spark.sql.session.timeZone": "UTC", **settings}.items():
+        builder = builder.config(key, value)
+    try:
+        return builder.getOrCreate()
+    except ImportError as error:
+        raise PenstockError(f'--remote needs `pip install "pyspark[connect]"`: {error}') from None
+
+
+def parallelism(spark: SparkSession) -> int:
+    """Return how many tasks run at once; a Connect server does not tell, unless it was set."""
+    told = spark.conf.get("spark.default.parallelism", None)
+    if told is not None:
+        return int(told)
+    is_remote = ".connect." in type(spark).__module__
+    return PARALLELISM_REMOTE if is_remote else spark.sparkContext.defaultParallelism

@@ -1,0 +1,37 @@
+"""What commands that run on Spark share: where it runs, and that it may not be installed."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Annotated
+
+import typer
+
+from penstock.errors import PenstockError
+
+MASTER_DEFAULT = "local[*]"
+# Rich reads square brackets as markup.
+Master = Annotated[
+    str,
+    typer.Option(
+        "--master", metavar="MASTER", help="Where Spark runs: local[*], spark://..., k8s://..."
+    ),
+]
+Remote = Annotated[
+    str | None,
+    typer.Option(
+        "--remote",
+        metavar="sc://HOST:PORT",
+        show_default=False,
+        help="A Spark Connect server, in place of --master.",
+    ),
+]
+
+
+@contextmanager
+def needing_spark() -> Iterator[None]:
+    """Say what to install where PySpark is missing."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        text = f'this needs Spark: pip install "penstock[spark]" ({error})'
+        raise PenstockError(text) from None

@@ -1,0 +1,205 @@
+"""The whole history of a topic: archive and log as one.
+
+What retention removed comes from the archive, the rest from the log. The archive holds every record
+below its position, and the log is only cut below that position, so the two always meet or overlap.
+Where the log begins is asked when a range is read, not when it is planned; and should retention be
+faster than the reader, so that the log answers that an offset is gone, reading goes on in the
+archive at that offset. Each record comes once, in order, at its offset.
+"""
+
+import logging
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+
+from penstock.client import Admin, Connection
+from penstock.errors import InvalidRequest, OffsetOutOfRange, TopicNotFound
+from penstock.ids import TopicPartition
+from penstock.spark.archive_reading import ArchiveReader
+from penstock.spark.archive_table import ArchivedTopicId, ArchiveLocation, ArchiveTable
+from penstock.spark.brokers import EARLIEST, brokers_of
+from penstock.spark.catalog import Catalog
+from penstock.spark.fetching import RangeReader
+from penstock.spark.options import SourceOptions
+from penstock.spark.ranges import FetchSettings, RecordRange, place_of
+from penstock.spark.retries import retrying
+from penstock.spark.schema import check_columns
+
+ARCHIVE_SETTING = "archive.path"
+_log = logging.getLogger("penstock.spark")
+
+
+@dataclass(frozen=True, slots=True)
+class ArchivePlace:
+    """Where the archive of a topic is, and as what the archive knows the topic."""
+
+    location: ArchiveLocation
+    topic: ArchivedTopicId
+
+    def open(self) -> ArchiveReader:
+        """Return the archive as it stands."""
+        return ArchiveReader(ArchiveTable.open(self.location), self.topic)
+
+
+def read_history(
+    bootstrap: str,
+    records: RecordRange,
+    place: ArchivePlace,
+    *,
+    columns: Sequence[str],
+    settings: FetchSettings,
+) -> Iterator[pa.RecordBatch]:
+    """Yield the records of a range, from the archive where the log has them no more."""
+    check_columns(columns)
+    strict = replace(settings, fails_on_data_loss=True)
+    where = TopicPartition(records.topic, records.partition)
+    while len(records):
+        log_start = _log_start(bootstrap, where, settings)
+        if log_start is None or records.start < log_start:
+            stop = records.end if log_start is None else min(log_start, records.end)
+            yield from _archived(place, replace(records, end=stop), columns, settings)
+            records = replace(records, start=stop)
+            continue
+        reader = RangeReader(bootstrap, records, strict)
+        try:
+            yield from reader.record_batches(columns)
+        except (OffsetOutOfRange, TopicNotFound):
+            _log.info("the log was cut while it was read", extra={"topic": records.topic})
+        finally:
+            reader.close()
+        records = replace(records, start=reader.offset)
+
+
+def _log_start(bootstrap: str, where: TopicPartition, settings: FetchSettings) -> int | None:
+    """Return where the log of a partition begins; None when the topic is gone."""
+    brokers = brokers_of(bootstrap, settings.request_wait_ms / 1000)
+    try:
+        return retrying(
+            lambda: brokers.offsets({where: EARLIEST})[where],
+            brokers.forget_leaders,
+            settings.patience_ms / 1000,
+        )
+    except TopicNotFound:
+        return None
+
+
+def _archived(
+    place: ArchivePlace, records: RecordRange, columns: Sequence[str], settings: FetchSettings
+) -> Iterator[pa.RecordBatch]:
+    archive = place.open()
+    end = min(records.end, max(records.start, archive.end(records.partition)))
+    yield from archive.read(replace(records, end=end), columns=columns)
+    if end < records.end:
+        where = TopicPartition(records.topic, records.partition)
+        message = (
+            f"{place_of(where, end)}: neither the log nor the archive at {place.location.path}"
+            f" holds offsets up to {records.end}"
+        )
+        if settings.fails_on_data_loss:
+            raise OffsetOutOfRange(f"{message}; failOnDataLoss=false reads what is left")
+        _log.warning("records are gone and are left out", extra={"place": message})
+
+
+class HistoryCatalog(Catalog):
+    """What cluster and archives hold together."""
+
+    def __init__(self, options: SourceOptions) -> None:
+        super().__init__(options)
+        self._places: dict[str, ArchivePlace] = {}
+        self._archives: dict[str, ArchiveReader] = {}
+
+    def archive_of(self, topic: str) -> ArchivePlace:
+        """Return where a topic is archived, or raise that it is not."""
+        if topic not in self._places:
+            self._places[topic] = self._find(topic)
+        return self._places[topic]
+
+    def partitions(self) -> list[TopicPartition]:
+        """Return the partitions that are wanted, also of a topic that only the archive has."""
+        topics = self._options.selection.topics
+        held = self._topics()
+        gone = [topic for topic in topics if topic not in held]
+        if not gone:
+            return super().partitions()
+        if self._options.archive_path is None:
+            raise TopicNotFound(f"there is no topic {gone[0]}; archivePath reads what is archived")
+        numbers = {
+            topic: self._archive(topic).partitions if topic in gone else held[topic]
+            for topic in topics
+        }
+        return [TopicPartition(topic, each) for topic in sorted(numbers) for each in numbers[topic]]
+
+    def earliest(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """Return the first offset that the archive or the log holds of each partition."""
+        partitions = list(partitions)
+        found = super().earliest(self._existing(partitions))
+        for place in partitions:
+            archived = self._archive(place.topic).start(place.partition)
+            if archived is not None:
+                found[place] = min(archived, found.get(place, archived))
+            else:
+                found.setdefault(place, 0)
+        return found
+
+    def latest(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """Return the offset after the last one of each partition."""
+        partitions = list(partitions)
+        found = super().latest(self._existing(partitions))
+        for place in partitions:
+            if place not in found:
+                found[place] = self._archive(place.topic).end(place.partition)
+        return found
+
+    def at(self, times_ms: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
+        """Return the first offset at or after a time in each partition; None: there is none."""
+        found: dict[TopicPartition, int | None] = {
+            place: self._archive(place.topic).find_time(place.partition, time_ms)
+            for place, time_ms in times_ms.items()
+        }
+        newer = self._existing(place for place, offset in found.items() if offset is None)
+        return found | super().at({place: times_ms[place] for place in newer})
+
+    def bytes_per_offset(self, records: RecordRange) -> float:
+        """Return about how many bytes an offset takes."""
+        where = TopicPartition(records.topic, records.partition)
+        log_start = super().earliest(self._existing([where])).get(where, records.end)
+        if log_start >= records.end:
+            return self._archive(records.topic).bytes_per_offset(records)
+        return super().bytes_per_offset(replace(records, start=max(records.start, log_start)))
+
+    def _existing(self, partitions: Iterable[TopicPartition]) -> list[TopicPartition]:
+        held = self._topics()
+        return [each for each in partitions if each.partition in held.get(each.topic, [])]
+
+    def _topics(self) -> dict[str, list[int]]:
+        return self._ask(lambda: self._brokers.partitions(None))
+
+    def _archive(self, topic: str) -> ArchiveReader:
+        if topic not in self._archives:
+            self._archives[topic] = self.archive_of(topic).open()
+        return self._archives[topic]
+
+    def _find(self, topic: str) -> ArchivePlace:
+        path = self._options.archive_path
+        if topic in self._topics():
+            described = Admin(Connection(self._options.bootstrap)).topic(topic)
+            settings = {each.name: each.value for each in described.settings}
+            path = path or settings.get(ARCHIVE_SETTING)
+            if not path:
+                raise InvalidRequest(
+                    f"topic {topic} has no archive; `penstock archive enable {topic} --to PATH`"
+                    " makes one, archivePath names another"
+                )
+            location = ArchiveLocation(path, self._options.archive_options)
+            topic_id = self._ask(lambda: self._brokers.topic_id(topic))
+            return ArchivePlace(location, ArchivedTopicId(topic, topic_id))
+        assert path is not None, "a topic that is gone was found in an archive"
+        location = ArchiveLocation(path, self._options.archive_options)
+        known = [each for each in ArchiveTable.open(location).topics() if each.name == topic]
+        if not known:
+            raise TopicNotFound(
+                f"there is no topic {topic}, neither in the cluster nor in the archive at"
+                f" {location.path}"
+            )
+        return ArchivePlace(location, known[-1])
