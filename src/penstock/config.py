@@ -313,6 +313,13 @@ class NodeOptions:
     sqs_region: str = _text(
         "us-east-1", "Region in the arns of queues.", limits="a name", parse=str
     )
+    sqs_access_keys_file: str = _text(
+        "",
+        "File with lines of access key, ':' and secret: requests of SQS clients must be signed with"
+        " one of them. Without it signatures are not looked at.",
+        limits="a path",
+        parse=str,
+    )
     sqs_purge_interval_ms: int = _duration(
         60_000, "A queue can be purged once in this time; 0 allows it always."
     )

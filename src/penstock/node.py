@@ -8,6 +8,7 @@ import resource
 import signal
 import socket
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import uvloop
 
@@ -20,7 +21,7 @@ from penstock.log import LocalDisk
 from penstock.logs import configure_logs
 from penstock.protocols.http import HttpServer, create_app, serve_http
 from penstock.protocols.kafka import KafkaServer
-from penstock.protocols.sqs import SqsDoor, SqsOptions
+from penstock.protocols.sqs import SqsDoor, SqsOptions, read_access_keys
 
 logger = logging.getLogger(__name__)
 
@@ -219,4 +220,17 @@ def _sqs_options(options: NodeOptions) -> SqsOptions:
         account=options.sqs_account,
         region=options.sqs_region,
         purge_interval_ms=options.sqs_purge_interval_ms,
+        access_keys=_access_keys(options.sqs_access_keys_file),
     )
+
+
+def _access_keys(name: str) -> dict[str, str]:
+    if not name:
+        return {}
+    try:
+        return read_access_keys(Path(name).read_text(), name)
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not text"
+        raise InvalidConfiguration(
+            f"sqs_access_keys_file: {name} cannot be read: {reason}"
+        ) from None

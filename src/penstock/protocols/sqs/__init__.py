@@ -7,5 +7,6 @@ other door.
 
 from penstock.protocols.sqs.door import SqsDoor
 from penstock.protocols.sqs.options import SqsOptions
+from penstock.protocols.sqs.signatures import read_access_keys
 
-__all__ = ["SqsDoor", "SqsOptions"]
+__all__ = ["SqsDoor", "SqsOptions", "read_access_keys"]

@@ -20,6 +20,20 @@ XML_TYPE = "text/xml"
 _TARGET_PREFIX = "AmazonSQS."
 _NAMESPACE = "http://queue.amazonaws.com/doc/2012-11-05/"
 _NUMBERED_MAX = 1_000
+# Actions whose answer in XML says no more than that they were carried out.
+_WITHOUT_RESULT = frozenset(
+    (
+        "AddPermission",
+        "ChangeMessageVisibility",
+        "DeleteMessage",
+        "DeleteQueue",
+        "PurgeQueue",
+        "RemovePermission",
+        "SetQueueAttributes",
+        "TagQueue",
+        "UntagQueue",
+    )
+)
 
 # Names in the query protocol, and the lists and maps that they are called in JSON.
 _LISTS = {
@@ -153,10 +167,12 @@ def encode_reply(call: Call, answer: Mapping[str, Any], request_id: str) -> Repl
     if call.is_json:
         body = msgspec.json.encode(answer) if answer else b"{}"
         return Reply(200, body, {"Content-Type": JSON_TYPE, "x-amzn-RequestId": request_id})
-    result = "".join(_elements(call.action, answer))
+    result = ""
+    if call.action not in _WITHOUT_RESULT:
+        elements = "".join(_elements(call.action, answer))
+        result = f"<{call.action}Result>{elements}</{call.action}Result>"
     xml = (
-        f'<?xml version="1.0"?><{call.action}Response xmlns="{_NAMESPACE}">'
-        f"<{call.action}Result>{result}</{call.action}Result>"
+        f'<?xml version="1.0"?><{call.action}Response xmlns="{_NAMESPACE}">{result}'
         f"<ResponseMetadata><RequestId>{request_id}</RequestId></ResponseMetadata>"
         f"</{call.action}Response>"
     )

@@ -16,6 +16,7 @@ from penstock.protocols.sqs.options import SqsOptions
 from penstock.protocols.sqs.queues import QueueActions
 from penstock.protocols.sqs.receiving import ReceiveActions
 from penstock.protocols.sqs.sending import SendActions
+from penstock.protocols.sqs.signatures import SignedRequest, check_signature
 from penstock.protocols.sqs.view import SqsView
 
 BODY_BYTES_MAX = 4 * 1024 * 1024
@@ -30,6 +31,8 @@ class SqsDoor:
         queues = QueueActions(view, options)
         sending = SendActions(view, queues)
         receiving = ReceiveActions(view, queues, options)
+        self._view = view
+        self._access_keys = options.access_keys
         self._mover = Mover(view)
         moving = MoveActions(view, queues, options, on_started=self._mover.look)
         self._actions: dict[str, Action] = {
@@ -67,12 +70,25 @@ class SqsDoor:
         request_id = str(uuid.uuid4())
         is_json = "x-amz-target" in request.headers
         try:
-            call = decode_call(request.headers, await _body(request), request.url.query)
+            body = await _body(request)
+            self._check_signature(request, body)
+            call = decode_call(request.headers, body, request.url.query)
             answer = await self._run(call, request)
             reply = encode_reply(call, answer, request_id)
         except (SqsError, PenstockError) as error:
             reply = encode_error(code_of(error), str(error), request_id, is_json=is_json)
         return _response(reply)
+
+    def _check_signature(self, request: Request, body: bytes) -> None:
+        if self._access_keys:
+            signed = SignedRequest(
+                request.method,
+                request.scope["raw_path"].decode(),
+                request.url.query,
+                request.headers,
+                body,
+            )
+            check_signature(signed, self._access_keys, now_s=self._view.now_ms() / 1_000)
 
     async def _run(self, call: Call, request: Request) -> dict[str, Any]:
         action = self._actions.get(call.action)

@@ -63,6 +63,12 @@ class SqsError(Exception):
         "ResourceNotFoundException", "ResourceNotFoundException", 404
     )
     RECEIPT_INVALID: ClassVar = ErrorCode("ReceiptHandleIsInvalid", "ReceiptHandleIsInvalid", 404)
+    SIGNATURE_INCOMPLETE: ClassVar = _plain("IncompleteSignature")
+    SIGNATURE_WRONG: ClassVar = ErrorCode("SignatureDoesNotMatch", "SignatureDoesNotMatch", 403)
+    TOKEN_INVALID: ClassVar = ErrorCode("InvalidClientTokenId", "InvalidClientTokenId", 403)
+    TOKEN_MISSING: ClassVar = ErrorCode(
+        "MissingAuthenticationToken", "MissingAuthenticationToken", 403
+    )
     TOO_MANY_ENTRIES: ClassVar = _legacy("TooManyEntriesInBatchRequest")
     UNAVAILABLE: ClassVar = ErrorCode("ServiceUnavailable", "ServiceUnavailable", 503)
     UNSUPPORTED: ClassVar = _legacy("UnsupportedOperation")

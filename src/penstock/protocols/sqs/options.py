@@ -1,6 +1,7 @@
 """What the door must be told about the service that it stands for."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True, slots=True)
@@ -10,3 +11,5 @@ class SqsOptions:
     account: str
     region: str
     purge_interval_ms: int
+    access_keys: Mapping[str, str] = field(default_factory=dict)
+    """Secrets by access key; without any, signatures are not looked at."""
