@@ -30,7 +30,7 @@ from penstock.broker.staged_writes import (
     check_write_name,
 )
 from penstock.clock import Clock
-from penstock.cluster import Cluster, WriteDecided, WritePart, WriteRefused
+from penstock.cluster import Cluster, Partition, WriteDecided, WritePart, WriteRefused
 from penstock.config import NodeOptions
 from penstock.errors import InvalidRequest, PenstockError
 from penstock.ids import TopicPartition
@@ -111,6 +111,10 @@ class Writes:
         """Return what is staged in the partitions of a topic."""
         return await self._parts.staged(topic)
 
+    async def expire(self, partition: Partition) -> None:
+        """Drop what nobody has touched for long and no home has decided for, on the leader."""
+        await self._parts.expire(partition)
+
     # Committing.
 
     async def commit(self, commit: WriteCommit) -> Committed:
@@ -133,6 +137,7 @@ class Writes:
         while True:
             held = await self._held(home, request)
             if held is None:
+                await self._drop_all(request)
                 return Committed(is_done=True, run="")
             task = self._carry_out(home, held)
             done, _ = await asyncio.wait({task}, timeout=TURN_S)
@@ -141,7 +146,8 @@ class Writes:
             task.result()
             # An older epoch may have been open: the one that is asked for comes after it.
             if held.epoch == request.epoch:
-                await self._drop_loser(request, held)
+                if held.run != request.run:
+                    await self._drop_all(request)
                 return Committed(is_done=True, run=held.run)
 
     async def _held(self, home: TopicPartition, request: WriteCommit) -> WriteDecided | None:
@@ -161,14 +167,10 @@ class Writes:
         topic = self._cluster.metadata.topic(part.topic)
         return WritePart(part.topic, part.partition, part.stages, str(topic.topic_id))
 
-    async def _drop_loser(self, request: WriteCommit, held: WriteDecided) -> None:
-        """Let go of what was staged by a run that does not count, where nothing else does it."""
-        if request.run == held.run:
-            return
-        touched = {(part.topic, part.partition) for part in held.parts}
+    async def _drop_all(self, request: WriteCommit) -> None:
+        """Let go of what a run that does not count has staged; where it is gone, that is cheap."""
         for part in request.parts:
-            if (part.topic, part.partition) not in touched:
-                await self._drop(TopicPartition(part.topic, part.partition), request)
+            await self._drop(TopicPartition(part.topic, part.partition), request)
 
     async def _drop(self, place: TopicPartition, request: WriteCommit) -> None:
         try:
@@ -233,8 +235,7 @@ class Writes:
         home = TopicPartition(commit.home, 0)
         if not await self._calls.ask(home, "writes.refuse", refusal, bool):
             return False
-        for part in commit.parts:
-            await self._drop(TopicPartition(part.topic, part.partition), commit)
+        await self._drop_all(commit)
         return True
 
     async def _refuse_here(self, request: Refusal) -> bool:
