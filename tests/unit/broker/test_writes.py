@@ -419,6 +419,9 @@ def test_every_epoch_is_published_once_and_whole_whenever_the_machine_stops(way:
         broker = await started(machine)
         await asyncio.wait_for(driver.live(broker), 600)
         check_once(broker, epochs)
+        machine.clock.advance(broker.options.write_stage_expiry_ms + 1)
+        for partition in broker.partitions:
+            await broker.writes.expire(partition)
         assert await broker.writes.staged("orders") == []
         await broker.close()
 
