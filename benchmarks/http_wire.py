@@ -69,6 +69,11 @@ def framed(path: str, content: bytes) -> bytes:
     return head.encode() + content
 
 
+def receipts_of(answer: bytes) -> list[bytes]:
+    """Return the receipts of received messages."""
+    return _RECEIPT.findall(answer)
+
+
 def publish_batch_request(topic: str, *, messages: int, value_bytes: int) -> bytes:
     """Return a request that publishes many messages."""
     value = "x" * value_bytes
@@ -101,7 +106,7 @@ def consume_all(ready: Callable[[], None], port: int, group: str, count_max: int
     settled = 0
     with HttpWire(port) as wire:
         ready()
-        while receipts := _RECEIPT.findall(wire.exchange(receive)):
+        while receipts := receipts_of(wire.exchange(receive)):
             content = b'{"receipts":["%s"]}' % b'","'.join(receipts)
             if not _FAILED.search(wire.exchange(framed(f"{group}/ack", content))):
                 raise RuntimeError("an ack was refused")

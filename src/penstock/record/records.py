@@ -10,7 +10,6 @@ and a door that encodes or decodes messages pays it for every one of them.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 
 import msgspec
 from crc32c import crc32c
@@ -82,7 +81,7 @@ def encode_batch(
         base_sequence=base_sequence,
         records=len(records),
     )
-    return _assemble(header, _encode_body(header, records))
+    return _assemble(header, _encode_body(header, records), records=len(records))
 
 
 def encode_values(values: Sequence[bytes], timestamp: int) -> bytearray:
@@ -112,7 +111,7 @@ def encode_values(values: Sequence[bytes], timestamp: int) -> bytearray:
         length = len(head) + size + 1
         length_bytes = short[length] if length < short_max else varint_bytes(length)
         parts += (length_bytes, head, value, b"\0")
-    return _assemble(header, b"".join(parts))
+    return _assemble(header, b"".join(parts), records=len(values))
 
 
 def batch_without_records(base_offset: int, offsets: int, leader_epoch: int) -> bytearray:
@@ -132,15 +131,15 @@ def batch_without_records(base_offset: int, offsets: int, leader_epoch: int) -> 
         base_sequence=-1,
         records=0,
     )
-    return _assemble(header, b"")
+    return _assemble(header, b"", records=0)
 
 
 def rewrite_batch(header: BatchHeader, records: Sequence[Record]) -> bytearray:
     """Encode the records that compaction keeps; offsets, times and producer stay as they were."""
-    return _assemble(replace(header, records=len(records)), _encode_body(header, records))
+    return _assemble(header, _encode_body(header, records), records=len(records))
 
 
-def _assemble(header: BatchHeader, body: bytes) -> bytearray:
+def _assemble(header: BatchHeader, body: bytes, *, records: int) -> bytearray:
     packed = compress(header.codec, body)
     checked = (
         CHECKED.pack(
@@ -151,7 +150,7 @@ def _assemble(header: BatchHeader, body: bytes) -> bytearray:
             header.producer_id,
             header.producer_epoch,
             header.base_sequence,
-            header.records,
+            records,
         )
         + packed
     )
