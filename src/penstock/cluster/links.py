@@ -25,13 +25,14 @@ import logging
 import ssl
 import struct
 from collections.abc import Awaitable, Iterable, Sequence
-from contextlib import suppress
 from enum import IntEnum
+from functools import partial
 from typing import NamedTuple, Protocol
 
 import msgspec
 
 from penstock import errors
+from penstock.cluster.peer_stream import SCRATCH_BYTES, Buffer, PeerStream
 from penstock.config import Address
 from penstock.errors import InvalidConfiguration, InvalidRequest, PenstockError, Unavailable
 from penstock.ids import NodeId
@@ -49,17 +50,13 @@ from penstock.raft import (
 
 logger = logging.getLogger(__name__)
 
-_SIZE = struct.Struct(">I")
+_HEAD = struct.Struct(">IB")
 _GROUP = struct.Struct(">Q")
 _REQUEST = struct.Struct(">QB")
 _LEADER = struct.Struct(">QQI")
-_FRAME_BYTES_MAX = 256 * 1024 * 1024
 _UNSENT_BYTES_MAX = 64 * 1024 * 1024
 _DIAL_AGAIN_S = 0.2
 _DIAL_TIMEOUT_S = 3.0
-_READ_LIMIT_BYTES = 1024 * 1024
-
-Buffer = bytes | bytearray | memoryview
 
 
 class RequestKind(IntEnum):
@@ -178,31 +175,24 @@ class LinkOwner(Protocol):
 class _Link:
     """One open connection."""
 
-    def __init__(
-        self, node: NodeId, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
-    ) -> None:
+    def __init__(self, node: NodeId, stream: PeerStream) -> None:
         self.node = node
-        self.reader = reader
-        self.writer = writer
+        self.stream = stream
         self.waiting: dict[int, asyncio.Future[bytes]] = {}
 
     @property
     def is_clogged(self) -> bool:
-        return self.writer.transport.get_write_buffer_size() > _UNSENT_BYTES_MAX
+        return self.stream.unsent_bytes > _UNSENT_BYTES_MAX
 
     def send(self, kind: _Kind, parts: Sequence[Buffer]) -> None:
-        if self.writer.is_closing():
-            # The reader is about to notice; a broken link must not break what is done besides.
-            return
-        size = 1 + sum(map(len, parts))
-        self.writer.writelines([_SIZE.pack(size) + bytes((kind,)), *parts])
+        self.stream.send([_HEAD.pack(1 + sum(map(len, parts)), kind), *parts])
 
     def close(self) -> None:
         for waiter in self.waiting.values():
             if not waiter.done():
                 waiter.set_exception(Unavailable(f"the link to node {self.node} broke"))
         self.waiting.clear()
-        self.writer.close()
+        self.stream.close()
 
 
 class Links:
@@ -222,14 +212,14 @@ class Links:
         self._heartbeats: dict[NodeId, list[tuple[int, Heartbeat]]] = {}
         self._answers: dict[NodeId, list[tuple[int, HeartbeatResponse]]] = {}
         self._is_flush_planned = False
+        self._scratch = bytearray(SCRATCH_BYTES)
 
     async def listen(self, host: str, port: int) -> int:
         """Accept peers; return the port."""
-        self._server = await asyncio.start_server(
-            self._accept,
+        self._server = await asyncio.get_running_loop().create_server(
+            lambda: PeerStream(self._scratch, self._accept),
             host,
             port,
-            limit=_READ_LIMIT_BYTES,
             ssl=self._tls.accepting if self._tls else None,
         )
         bound: int = self._server.sockets[0].getsockname()[1]
@@ -250,16 +240,11 @@ class Links:
     async def _dial_once(self, address: Address) -> None:
         while not self._links:
             try:
-                reader, writer = await asyncio.open_connection(
-                    address.host,
-                    address.port,
-                    limit=_READ_LIMIT_BYTES,
-                    ssl=self._tls.dialling if self._tls else None,
-                )
+                stream = await self._connect(address)
             except OSError:
                 await asyncio.sleep(_DIAL_AGAIN_S)
                 continue
-            await self._run_link(reader, writer, expected=None)
+            await self._run_link(stream, expected=None)
             await asyncio.sleep(_DIAL_AGAIN_S)
 
     def forget(self, node: NodeId) -> None:
@@ -270,7 +255,7 @@ class Links:
             dialer.cancel()
         link = self._links.get(node)
         if link is not None:
-            link.writer.close()
+            link.stream.close()
 
     @property
     def connected(self) -> set[NodeId]:
@@ -365,34 +350,31 @@ class Links:
             address = self._addresses[node]
             try:
                 async with asyncio.timeout(_DIAL_TIMEOUT_S):
-                    reader, writer = await asyncio.open_connection(
-                        address.host,
-                        address.port,
-                        limit=_READ_LIMIT_BYTES,
-                        ssl=self._tls.dialling if self._tls else None,
-                    )
+                    stream = await self._connect(address)
             except (OSError, TimeoutError):
                 await asyncio.sleep(_DIAL_AGAIN_S)
                 continue
-            await self._run_link(reader, writer, expected=node)
+            await self._run_link(stream, expected=node)
             await asyncio.sleep(_DIAL_AGAIN_S)
 
-    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await self._run_link(reader, writer, expected=None)
+    async def _connect(self, address: Address) -> PeerStream:
+        _, stream = await asyncio.get_running_loop().create_connection(
+            lambda: PeerStream(self._scratch),
+            address.host,
+            address.port,
+            ssl=self._tls.dialling if self._tls else None,
+        )
+        return stream
 
-    async def _run_link(
-        self,
-        reader: asyncio.StreamReader,
-        writer: asyncio.StreamWriter,
-        *,
-        expected: NodeId | None,
-    ) -> None:
+    def _accept(self, stream: PeerStream) -> None:
+        self._spawn(self._run_link(stream, expected=None))
+
+    async def _run_link(self, stream: PeerStream, *, expected: NodeId | None) -> None:
         link: _Link | None = None
         try:
-            link = await self._greet(reader, writer, expected)
-            while True:
-                self._take(link, await _read_frame(reader))
-        except (OSError, asyncio.IncompleteReadError, TimeoutError):
+            link = await self._greet(stream, expected)
+            await stream.run(partial(self._take, link))
+        except (OSError, TimeoutError):
             pass
         except (PenstockError, msgspec.MsgspecError, struct.error, ValueError) as error:
             logger.warning("peer turned away", extra={"reason": str(error)})
@@ -400,15 +382,13 @@ class Links:
             # The link ends, and the one who dials tries again: without this it never would.
             logger.exception("link failed")
         finally:
-            self._drop(link, writer)
+            self._drop(link, stream)
 
-    async def _greet(
-        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, expected: NodeId | None
-    ) -> _Link:
+    async def _greet(self, stream: PeerStream, expected: NodeId | None) -> _Link:
         hello_bytes = msgspec.msgpack.encode(self._owner.hello())
-        writer.write(_SIZE.pack(1 + len(hello_bytes)) + bytes((_Kind.HELLO,)) + hello_bytes)
+        stream.send([_HEAD.pack(1 + len(hello_bytes), _Kind.HELLO), hello_bytes])
         async with asyncio.timeout(_DIAL_TIMEOUT_S):
-            frame = await _read_frame(reader)
+            frame = await stream.first_frame()
         if frame[0] != _Kind.HELLO:
             raise InvalidRequest("a peer did not say who it is")
         hello = msgspec.msgpack.decode(memoryview(frame)[1:], type=Hello)
@@ -419,7 +399,7 @@ class Links:
         old = self._links.get(node)
         if old is not None:
             old.close()
-        link = self._links[node] = _Link(node, reader, writer)
+        link = self._links[node] = _Link(node, stream)
         self._greet_if_changed(link, hello_bytes)
         self._owner.connected(node)
         return link
@@ -430,14 +410,13 @@ class Links:
         if hello != said:
             link.send(_Kind.HELLO, [hello])
 
-    def _drop(self, link: _Link | None, writer: asyncio.StreamWriter) -> None:
+    def _drop(self, link: _Link | None, stream: PeerStream) -> None:
         if link is not None:
             link.close()
             if self._links.get(link.node) is link:
                 del self._links[link.node]
                 self._owner.disconnected(link.node)
-        with suppress(OSError):
-            writer.close()
+        stream.close()
 
     # Receiving.
 
@@ -502,14 +481,6 @@ class Links:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         for link in tuple(self._links.values()):
             link.close()
-
-
-async def _read_frame(reader: asyncio.StreamReader) -> bytearray:
-    (size,) = _SIZE.unpack(await reader.readexactly(_SIZE.size))
-    if not 1 <= size <= _FRAME_BYTES_MAX:
-        raise InvalidRequest(f"a frame of {size} bytes was announced by a peer")
-    # Batches are stamped where they lie, so the frame must be writable.
-    return bytearray(await reader.readexactly(size))
 
 
 def _error_from(body: bytes) -> PenstockError:

@@ -49,6 +49,7 @@ _PAGE_BYTES = 4096
 _LEAST_BYTES = 16 * 1024
 _MOST_BYTES = 256 * 1024
 _CHUNK_BYTES = 64 * 1024
+_ZEROS = bytes(_CHUNK_BYTES)
 
 
 class ZerosAhead:
@@ -82,8 +83,9 @@ def torn_bytes(file: DiskFile, position: int) -> int:
     end = file.size()
     while end > position:
         start = max(position, end - _CHUNK_BYTES)
-        chunk = file.read_at(start, end - start).rstrip(b"\0")
-        if chunk:
-            return start + len(chunk) - position
+        chunk = file.read_at(start, end - start)
+        # Comparing is many times as fast as looking at each byte, and a start has many logs to see.
+        if chunk != _ZEROS[: len(chunk)]:
+            return start + len(chunk.rstrip(b"\0")) - position
         end = start
     return 0

@@ -21,7 +21,7 @@ client encoded it: no record is ever decoded on the way in or out.
 """
 
 import struct
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from crc32c import crc32c
 
@@ -60,8 +60,7 @@ _TIMESTAMP = struct.Struct(">q")
 Buffer = bytes | bytearray | memoryview
 
 
-@dataclass(frozen=True, slots=True)
-class BatchHeader:
+class BatchHeader(NamedTuple):
     """The fields before the records, as they stand in the bytes."""
 
     base_offset: int
@@ -129,8 +128,7 @@ class BatchHeader:
         return (self.base_sequence + self.last_offset_delta) & 0x7FFFFFFF
 
 
-@dataclass(frozen=True, slots=True)
-class RecordBatch:
+class RecordBatch(NamedTuple):
     """One checked batch: its header and a writable view of all its bytes."""
 
     header: BatchHeader
@@ -139,7 +137,7 @@ class RecordBatch:
 
 def read_header(buffer: Buffer, position: int = 0) -> BatchHeader:
     """Read the header at `position`; the caller has made sure that the bytes are there."""
-    return BatchHeader(*HEADER.unpack_from(buffer, position))
+    return BatchHeader._make(HEADER.unpack_from(buffer, position))
 
 
 def batch_size(buffer: Buffer, position: int = 0) -> int:

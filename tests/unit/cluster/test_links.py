@@ -439,7 +439,7 @@ def test_requests_under_way_fail_when_the_link_breaks_and_the_link_comes_back() 
         pair.owner_two.answer = never
         asking = asyncio.ensure_future(pair.one.request(TWO, 1, b"", timeout_s=_DEADLINE_S))
         await asyncio.sleep(0)
-        pair.two._links[ONE].writer.close()
+        pair.two._links[ONE].stream.close()
 
         with pytest.raises(Unavailable, match="broke"):
             await asking

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from kio.index import load_request_schema
 
@@ -17,24 +17,21 @@ from penstock.protocols.kafka.codec import (
 from penstock.protocols.kafka.outbox import Part
 
 
-@dataclass(frozen=True, slots=True)
-class Client:
+class Client(NamedTuple):
     """Who sent a request."""
 
     client_id: str
     host: str
 
 
-@dataclass(frozen=True, slots=True)
-class Context:
+class Context(NamedTuple):
     """What a handler may use."""
 
     broker: Broker
     client: Client
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
+class Request(NamedTuple):
     """One frame of a client."""
 
     header: RequestHeader

@@ -11,9 +11,9 @@ from collections import deque
 from typing import TYPE_CHECKING, Any, cast
 
 from penstock.errors import PenstockError, Unavailable
+from penstock.frames import FrameReader
 from penstock.protocols.kafka.api import Api, Client, Context, Request
 from penstock.protocols.kafka.codec import API_VERSIONS_KEY, read_request_header
-from penstock.protocols.kafka.frames import FrameReader
 from penstock.protocols.kafka.outbox import Outbox, Part
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""Cutting the byte stream of a connection into frames.
+"""Cutting the byte stream of a connection into frames: those of Kafka clients and of peers.
 
 Each frame is four bytes of size and then that many bytes. Reads go into a buffer that all
 connections share; only a frame that is not whole yet gets memory of its own, exactly as much as it

@@ -1,0 +1,113 @@
+"""The bytes of one connection to a peer, cut into frames.
+
+Frames are handed over in the turn of the loop in which they arrive, without a task in between: one
+that carries entries or their acknowledgement is on somebody's way to an answer.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any, cast
+
+from penstock.frames import FrameReader
+
+Buffer = bytes | bytearray | memoryview
+
+_FRAME_BYTES_MAX = 256 * 1024 * 1024
+SCRATCH_BYTES = 256 * 1024
+"""How much is read at a time; larger frames are read straight into their own memory."""
+
+
+class PeerStream(asyncio.BufferedProtocol):
+    """One connection, from either side."""
+
+    def __init__(
+        self, scratch: bytearray, on_made: Callable[["PeerStream"], None] | None = None
+    ) -> None:
+        self._frames = FrameReader(scratch, _FRAME_BYTES_MAX)
+        self._on_made = on_made
+        self._transport: asyncio.Transport | None = None
+        self._take: Callable[[bytearray], None] | None = None
+        # What came before anybody took it.
+        self._early: deque[bytearray] = deque()
+        self._arrival: asyncio.Future[None] | None = None
+        self._end: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    # What the event loop calls.
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Keep the transport; on the side that was dialled, tell whoever listens."""
+        # uvloop's transports have the methods of asyncio's without being subclasses.
+        self._transport = cast("asyncio.Transport", transport)
+        if self._on_made is not None:
+            self._on_made(self)
+
+    def get_buffer(self, sizehint: int) -> Any:  # noqa: ARG002
+        """Return where to read to."""
+        return self._frames.buffer()
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """Hand over the frames that have become whole."""
+        try:
+            for frame in self._frames.received(nbytes):
+                self._hand_over(frame)
+        except Exception as error:  # noqa: BLE001 (whoever waits for the end hears of it)
+            self._finish(error)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Tell those who wait."""
+        self._finish(exc or ConnectionResetError("the peer has closed the connection"))
+
+    def _hand_over(self, frame: bytearray) -> None:
+        if self._take is not None:
+            self._take(frame)
+            return
+        self._early.append(frame)
+        if self._transport is not None:
+            # A peer says hello and then waits to be greeted; more than that is not kept.
+            self._transport.pause_reading()
+        if self._arrival is not None and not self._arrival.done():
+            self._arrival.set_result(None)
+
+    def _finish(self, error: Exception) -> None:
+        for waiter in (self._end, self._arrival):
+            if waiter is not None and not waiter.done():
+                waiter.set_exception(error)
+        # Nobody may be waiting yet, or any more.
+        self._end.exception()
+        self.close()
+
+    # What the owner calls.
+
+    async def first_frame(self) -> bytearray:
+        """Wait for the first frame, or raise why there is none."""
+        if not self._early:
+            if self._end.done():
+                self._end.result()
+            self._arrival = asyncio.get_running_loop().create_future()
+            await self._arrival
+        return self._early.popleft()
+
+    async def run(self, take: Callable[[bytearray], None]) -> None:
+        """Hand every frame to `take` until the connection ends or `take` fails; raise why."""
+        while self._early:
+            take(self._early.popleft())
+        self._take = take
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.resume_reading()
+        await asyncio.shield(self._end)
+
+    @property
+    def unsent_bytes(self) -> int:
+        """What the peer has not taken yet."""
+        return 0 if self._transport is None else self._transport.get_write_buffer_size()
+
+    def send(self, parts: Sequence[Buffer]) -> None:
+        """Send parts back to back; one that is closing sends nothing."""
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.writelines(parts)
+
+    def close(self) -> None:
+        """End the connection after what was sent."""
+        if self._transport is not None:
+            self._transport.close()
