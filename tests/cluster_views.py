@@ -93,7 +93,18 @@ def new_replicated_topic(
 def stored_bytes(node: NodeProcess, topic: str, partition: int) -> bytes:
     """Return the record batches of a partition as they lie on a node's disk."""
     directory = node.data_dir / "topics" / topic / str(partition)
-    return b"".join(path.read_bytes() for path in sorted(directory.glob("*.log")))
+    return b"".join(written(path.read_bytes()) for path in sorted(directory.glob("*.log")))
+
+
+def written(data: bytes) -> bytes:
+    """Return the batches of a .log file without the zeros that a node writes ahead of them."""
+    position = 0
+    while position + _BATCH_HEAD.size <= len(data):
+        length = _BATCH_HEAD.unpack_from(data, position)[1]
+        if length == 0:
+            return data[:position]
+        position += _BATCH_HEAD.size + length
+    return data
 
 
 def up_to_offset(data: bytes, end_offset: int) -> bytes:
