@@ -22,7 +22,8 @@ import warnings
 from collections import Counter
 from collections.abc import Iterator
 
-from tests.simulation.world import EVENTS_DEFAULT, Outcome, Workload, World, play
+from tests.simulation.workloads import Workload
+from tests.simulation.world import EVENTS_DEFAULT, Outcome, World, play
 
 _PROGRESS_S = 5.0
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from zlib import crc32
 
 from penstock.broker.burial import ATTEMPTS, GROUP, SOURCE_OFFSET
+from penstock.cluster.partition_queue import Delivery
 from penstock.cluster.topic_machine import StartMoved, decode_event
 from penstock.delivery import (
     Acked,
@@ -292,7 +293,7 @@ class Books:
             ready_at_ms = group.waiting.pop(offset, 0)
             is_ready = ready_at_ms <= max(event.at_ms, self.latest_ms)
             require(is_ready, "a message is leased while it rests", offset, event)
-            self._check_order(group, offset)
+            self._check_order(group, offset, event.delivery)
             group.out[offset] = Out(event.delivery, event.until_ms)
             group.attempts[offset] = group.attempts.get(offset, 0) + 1
             told = self._handed.get((event.group, event.delivery, offset))
@@ -304,7 +305,7 @@ class Books:
                 group.attempts[offset],
             )
 
-    def _check_order(self, group: GroupBooks, offset: int) -> None:
+    def _check_order(self, group: GroupBooks, offset: int, delivery: int) -> None:
         order = group.settings.order
         if order is OrderMode.PARALLEL:
             return
@@ -317,12 +318,18 @@ class Books:
         message = self.messages[offset]
         if message.key is None:
             return
-        same = [each for each in begun if self.messages[each].key == message.key]
+        together = set()
+        if order is OrderMode.KEY_BATCH:
+            # They may go out together, and one that came back goes before those that follow it.
+            together = {each for each in begun if _holds(group, delivery, each)}
+            begun = {each for each in begun if each in group.out or each < offset}
+        same = [each for each in begun - together if self.messages[each].key == message.key]
         require(not same, "a message overtakes one of its key", offset, same)
         earlier = [
             each
             for each in self._open_before(group, offset)
             if (self.messages[each].key, self.messages[each].lane) == (message.key, message.lane)
+            and each not in together
         ]
         require(not earlier, "a message of the same key is passed over", offset, earlier)
 
@@ -340,12 +347,11 @@ class Books:
 
     # What consumers see.
 
-    def hand_out(
-        self, group: str, delivery: int, messages: list[tuple[Record, int]], *, term: int
-    ) -> None:
+    def hand_out(self, group: str, handed: Delivery, *, term: int) -> None:
         """A leader of this term gives messages to a consumer."""
         books = self.groups[group]
-        for record, attempt in messages:
+        delivery = handed.number
+        for record, attempt in zip(handed.records, handed.attempts, strict=True):
             offset = record.offset
             settled_in = books.settled.get(offset, term + 1)
             is_open = offset >= books.floor and settled_in > term

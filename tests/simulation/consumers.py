@@ -79,8 +79,7 @@ class Consumer(Caller):
         def received(delivery: Delivery | None) -> None:
             if delivery is not None:
                 self._held += [
-                    str(Receipt(0, delivery.number, record.offset))
-                    for record, _ in delivery.messages
+                    str(Receipt(0, delivery.number, record.offset)) for record in delivery.records
                 ]
 
         self._ask(receive, received)

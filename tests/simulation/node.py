@@ -7,8 +7,12 @@ from random import Random
 from types import SimpleNamespace
 from typing import Any
 
+from penstock.broker.groups import ShardMachine
+from penstock.cluster.changes import MetadataChanges
 from penstock.cluster.flush_pace import FlushPace
 from penstock.cluster.housekeeping import Housekeeper
+from penstock.cluster.machine import Machine
+from penstock.cluster.metadata import ClusterMetadata
 from penstock.cluster.pace import Pace
 from penstock.cluster.partition import Partition
 from penstock.cluster.partition_queue import PartitionQueue
@@ -20,6 +24,7 @@ from penstock.cluster.upkeep import Upkeep
 from penstock.cluster.workplace import Workplace
 from penstock.delivery import GroupSettings
 from penstock.errors import Corruption, PenstockError
+from penstock.groups import GroupLimits
 from penstock.ids import NodeId, TopicPartition
 from penstock.log import LogSettings, Segment
 from penstock.raft import (
@@ -43,9 +48,11 @@ from penstock.testing import (
     SimMachine,
     SimNetwork,
 )
+from tests.simulation.members import new_groups
 from tests.simulation.referee import EXPIRY_MS, Referee, require
 from tests.simulation.requests import Requests
 from tests.simulation.services import Services
+from tests.simulation.workloads import Workload
 
 GROUP = 7
 PLACE = TopicPartition("orders", 0)
@@ -64,6 +71,14 @@ _LONELY_TICKS = 3 * RAFT.election_ticks
 # Small enough that a copy takes many requests and can be overtaken by what happens meanwhile.
 _CHUNK_BYTES = 1_500
 _HOLD_S = 0.4
+
+
+MACHINES: dict[Workload, Callable[[], Machine]] = {
+    Workload.RECORDS: lambda: TopicMachine(producer_expiry_ms=EXPIRY_MS),
+    Workload.MESSAGES: lambda: TopicMachine(producer_expiry_ms=EXPIRY_MS),
+    Workload.METADATA: ClusterMetadata,
+    Workload.GROUPS: lambda: ShardMachine(GroupLimits()),
+}
 
 
 class WatchedLog(ReplicatedLog):
@@ -116,11 +131,13 @@ class Node:
         referee: Referee,
         settings: LogSettings = LOG,
         groups: dict[str, GroupSettings] | None = None,
+        workload: Workload = Workload.RECORDS,
     ) -> None:
         self.name = name
         self.settings = settings
         self.groups = groups or {}
         """The settings of queue groups."""
+        self.workload = workload
         self.member = Member(NodeId(name), Incarnation(incarnation))
         self.directory = DIRECTORY
         self.disk = SimDisk()
@@ -193,7 +210,8 @@ class Node:
             asyncio._set_running_loop(None)
 
     def _open(self) -> None:
-        machine = TopicMachine(producer_expiry_ms=EXPIRY_MS)
+        requests = Requests(self, self._schedule, self._network, self._random)
+        machine = self._new_machine()
         if self.founders is not None:
             ReplicatedLog.found(self.workplace, self.directory, self.founders, machine)
         log = WatchedLog(
@@ -213,11 +231,8 @@ class Node:
         self.led_term = -1
         self.durable_term = 0
         self._paths.clear()
-        requests = Requests(self, self._schedule, self._network, self._random)
-        self.services = Services(self, requests, group=GROUP, settings=self.groups)
-        queue = PartitionQueue(PLACE, log, machine, self.workplace, host=self.services.host)
-        self.partition = Partition(PLACE, log, machine, queue, self.workplace)
         self.log = log
+        self._begin_service(log, requests)
         self.rests = Rests(self.member.node, {GROUP: log}, self, RAFT)
         self._lonely_ticks = 0
         # The upkeep of one log asks its housekeeper for nothing else.
@@ -235,12 +250,27 @@ class Node:
         self.referee.check(self)
         self._later(self._random.random() * TICK_US, self._tick)
 
-    @property
-    def topic_machine(self) -> TopicMachine:
-        """The state that entries have built."""
-        assert self.log is not None
-        assert isinstance(self.log.machine, TopicMachine)
-        return self.log.machine
+    def _new_machine(self) -> Machine:
+        if self.workload is Workload.GROUPS:
+            self.consumer_groups = new_groups(self)
+            return self.consumer_groups.machine(0)
+        return MACHINES[self.workload]()
+
+    def _begin_service(self, log: WatchedLog, requests: Requests) -> None:
+        """Let the replica be asked for what its machine is for."""
+        machine = log.machine
+        if isinstance(machine, ClusterMetadata):
+            self.metadata = machine
+            links: Any = requests
+            self.changes = MetadataChanges(machine, links, self.workplace)
+            self.changes.log = log
+        elif isinstance(machine, TopicMachine):
+            self.services = Services(self, requests, group=GROUP, settings=self.groups)
+            queue = PartitionQueue(PLACE, log, machine, self.workplace, host=self.services.host)
+            self.partition = Partition(PLACE, log, machine, queue, self.workplace)
+        else:
+            log.on_leadership = lambda: self.consumer_groups.leadership_changed(0, log)
+            log.on_leadership()
 
     def stop(self) -> None:
         """End the process by a kill or by a power cut."""

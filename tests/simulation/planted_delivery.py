@@ -9,9 +9,8 @@ from penstock.cluster.partition_intake import Intake
 from penstock.cluster.partition_queue import PartitionQueue
 from penstock.cluster.partition_stage import PartitionStage
 from penstock.delivery import DeliveryState, Dispatcher, Lease, Ledger, Stage, Window
-from tests.simulation.planted import BUGS, Replacements, bug
-
-__all__ = ["BUGS"]
+from penstock.delivery.key_order import KeyOrder
+from tests.simulation.planted import Replacements, bug
 
 # Leases and acks.
 
@@ -55,14 +54,14 @@ def acks_are_confirmed_before_they_commit() -> Replacements:
 
 @bug
 def a_lease_that_was_not_committed_is_handed_out_again() -> Replacements:
-    return [(Dispatcher, "__init__", _with(Dispatcher.__init__, "_taken"))]
+    return [(Dispatcher, "__init__", _without(Dispatcher.__init__, "_taken"))]
 
 
-def _with(init: Any, name: str) -> Any:
-    """Build a dispatcher that forgets what one of its fields says."""
+def _without(init: Any, name: str) -> Any:
+    """Begin as usual, and forget what one of the fields says."""
 
-    def begin(self: Dispatcher, *arguments: Any) -> None:
-        init(self, *arguments)
+    def begin(self: Any, *arguments: Any, **options: Any) -> None:
+        init(self, *arguments, **options)
         getattr(self, name).clear()
 
     return begin
@@ -95,7 +94,7 @@ def a_receipt_of_an_older_lease_is_honoured() -> Replacements:
 
 @bug
 def the_next_of_a_key_does_not_wait_after_a_failover() -> Replacements:
-    return [(Dispatcher, "__init__", _with(Dispatcher.__init__, "_blockers"))]
+    return [(KeyOrder, "__init__", _without(KeyOrder.__init__, "_lines"))]
 
 
 @bug

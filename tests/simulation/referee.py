@@ -7,12 +7,14 @@ is remembered, so that a check costs nothing while nothing changes.
 
 import struct
 from bisect import bisect_left, bisect_right
+from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from crc32c import crc32c
 
-from penstock.cluster.topic_machine import TopicMachine
+from penstock.cluster.machine import Machine
+from penstock.cluster.metadata import ClusterMetadata
 from penstock.cluster.transfer import finish_interrupted_transfer
 from penstock.errors import PenstockError
 from penstock.ids import Offset
@@ -27,6 +29,8 @@ from tests.simulation.states import state_of
 
 if TYPE_CHECKING:
     from tests.simulation.books import Books
+    from tests.simulation.governors import MetadataBooks
+    from tests.simulation.members import GroupsBooks
     from tests.simulation.node import Node
 
 # No producer is silent for long enough to be forgotten.
@@ -59,6 +63,8 @@ class Referee:
         self.graves: list[Node] = []
         """Nodes that lost their disks: what they acknowledged before may still be counted."""
         self.nodes: dict[int, Node] = {}
+        self.new_machine: Callable[[], Machine]
+        """Makes what the entries are told to."""
         self.batches: dict[int, bytes] = {}
         """Committed record batches by their first offset."""
         self._bases: list[int] = []
@@ -67,6 +73,8 @@ class Referee:
         self.installs = 0
         self.books: Books | None = None
         """What the entries mean for messages, in histories that have consumers."""
+        self.metadata_books: MetadataBooks | None = None
+        self.groups_books: GroupsBooks | None = None
         self._states: dict[int, tuple[Any, ...]] = {}
         self._newest = NewestOfKeys()
         self._deleted: dict[int, int] = {}
@@ -136,7 +144,7 @@ class Referee:
         node.applied_seen = index
         node.first_seen = node.log.log.first_index
         self._note_removal(node)
-        state = state_of(node.topic_machine)
+        state = state_of(node.log.machine)
         require(state == self.state_after(index), "a snapshot has another state", node.name, index)
 
     def check_state(self, node: "Node", index: int) -> None:
@@ -145,15 +153,19 @@ class Referee:
         Where compaction has taken batches, whoever gets entries from there hears of a producer's
         newest ones alone, and has the same state when it has come to those.
         """
+        assert node.log is not None
+        machine = node.log.machine
+        if isinstance(machine, ClusterMetadata) and self.metadata_books is not None:
+            self.metadata_books.check_applied(machine, index)
         if index % _STATE_EVERY or self.compacts:
             return
-        state = state_of(node.topic_machine)
+        state = state_of(machine)
         known = self._states.setdefault(index, state)
         require(state == known, "replicas come to different states", node.name, index)
 
     def state_after(self, index: int) -> tuple[Any, ...]:
         """The state of a machine that has applied the committed entries up to one."""
-        machine = TopicMachine(producer_expiry_ms=EXPIRY_MS)
+        machine = self.new_machine()
         offset = Offset(0)
         for entry in self.committed[:index]:
             if entry.kind is RaftKind.RECORDS:
@@ -309,8 +321,9 @@ class Referee:
             self._bases.append(base_offset)
             if self.compacts:
                 self._newest.add(batch)
-        if self.books is not None:
-            self.books.commit(entry, term)
+        for books in (self.books, self.metadata_books, self.groups_books):
+            if books is not None:
+                books.commit(entry, term)
 
     def _check_majority(self, leader: "Node", first: int) -> None:
         """A committed entry survives a power cut on a majority of voters."""

@@ -35,6 +35,11 @@ class Requests:
         self._network = network
         self._random = random.random
 
+    @property
+    def connected(self) -> list[NodeId]:
+        """All others, as far as a node can tell."""
+        return self._network.others(self._node.member.node)
+
     async def request(self, node: NodeId, kind: int, body: bytes, *, timeout_s: float) -> bytes:
         """Ask a peer; raise what it raised, or `Unavailable` when it does not answer."""
         loop = self._node.workplace.loop
@@ -85,6 +90,8 @@ async def _answer_of(peer: "Node", kind: int, body: bytes) -> bytes:
     if kind == RequestKind.MANIFEST:
         _, index = msgspec.msgpack.decode(body, type=tuple[int, int])
         return peer.exchange.offer_manifest(log, index)
+    if kind == RequestKind.PROPOSE:
+        return await peer.changes.propose_for_peer(body)
     if kind == RequestKind.CALL:
         called: bytes = await peer.services.cluster.on_call(body)
         return called

@@ -13,7 +13,8 @@ from penstock.ids import EntryIndex, NodeId, Offset, Term
 from penstock.raft import Append, Membership, Message, Role, VoteRequest
 from penstock.record import Record, RecordBatch, encode_batch, read_header
 from tests.simulation.node import LOG, RAFT, TICK_US, Node, WatchedLog
-from tests.simulation.world import Workload, World
+from tests.simulation.workloads import Workload
+from tests.simulation.world import World
 
 _PATIENCE_TICKS = 400
 

@@ -57,7 +57,7 @@ class Services:
         if delivery is not None:
             books = self._node.referee.books
             assert books is not None
-            books.hand_out(group, delivery.number, delivery.messages, term=queue.log.term)
+            books.hand_out(group, delivery, term=queue.log.term)
         return delivery
 
     @property

@@ -1,4 +1,4 @@
-"""The state of a partition's machine in a form that is equal when states are.
+"""The state of a replica's machine in a form that is equal when states are.
 
 Two replicas may save the same state as different bytes: which scheduled messages are sorted
 already, and how a bitmap is laid out, follow from what was asked of them.
@@ -6,12 +6,25 @@ already, and how a bitmap is laid out, follow from what was asked of them.
 
 from typing import Any
 
+from penstock.broker.groups import ShardMachine
+from penstock.cluster.machine import Machine
+from penstock.cluster.metadata import ClusterMetadata
 from penstock.cluster.topic_machine import TopicMachine
 from penstock.delivery import Ledger
+from penstock.groups.events import decode
 
 
-def state_of(machine: TopicMachine) -> tuple[Any, ...]:
+def state_of(machine: Machine) -> tuple[Any, ...]:
     """Return all that entries have said, in order."""
+    if isinstance(machine, TopicMachine):
+        return _topic_state(machine)
+    if isinstance(machine, ShardMachine):
+        return tuple(sorted(map(repr, decode(machine.snapshot()))))
+    assert isinstance(machine, ClusterMetadata)
+    return (bytes(machine.snapshot()),)
+
+
+def _topic_state(machine: TopicMachine) -> tuple[Any, ...]:
     # By way of a snapshot, so that a snapshot that leaves something out is noticed.
     copy = TopicMachine(producer_expiry_ms=machine._producer_expiry_ms)
     copy.restore(machine.snapshot(), 0)  # type: ignore[arg-type]

@@ -4,12 +4,15 @@ import logging
 
 import pytest
 
-from tests.simulation import scripts
-from tests.simulation.planted import planted
-from tests.simulation.planted_delivery import BUGS
+from tests.simulation import planted_cluster, planted_delivery, scripts
+from tests.simulation.planted import BUGS, planted
 from tests.simulation.referee import Violation
-from tests.simulation.world import Workload, play
+from tests.simulation.workloads import Workload
+from tests.simulation.world import play
 
+# Bugs are registered by the modules that hold them.
+assert planted_cluster
+assert planted_delivery
 EVENTS = 20_000
 # The history that noticed a bug may take another course after a change of the code; then one of
 # the next does.
@@ -80,6 +83,16 @@ MESSAGES_BY_SEED = {
     "the_next_of_a_key_does_not_wait_after_a_failover": 0,
 }
 
+# And these in the metadata and in consumer groups.
+CLUSTER_BY_SEED = {
+    "a_command_is_confirmed_before_this_node_has_applied_it": (Workload.METADATA, 0),
+    "a_shard_is_led_on_although_its_events_may_still_come_true": (Workload.GROUPS, 2),
+    "a_topic_that_was_deleted_is_created_by_a_late_repetition": (Workload.METADATA, 1),
+    "offsets_are_confirmed_before_they_commit": (Workload.GROUPS, 0),
+    "offsets_are_lost_on_a_restart": (Workload.GROUPS, 1),
+    "producer_ids_are_given_again_after_a_restart": (Workload.METADATA, 0),
+}
+
 
 @pytest.fixture(autouse=True)
 def _quiet() -> None:
@@ -87,7 +100,9 @@ def _quiet() -> None:
 
 
 def test_every_planted_bug_has_its_catcher() -> None:
-    assert BUGS.keys() == BY_SCRIPT.keys() | BY_SEED.keys() | MESSAGES_BY_SEED.keys()
+    catchers = (BY_SCRIPT, BY_SEED, MESSAGES_BY_SEED, CLUSTER_BY_SEED)
+
+    assert BUGS.keys() == {name for each in catchers for name in each}
 
 
 @pytest.mark.parametrize("name", BY_SCRIPT)
@@ -106,6 +121,13 @@ def test_a_random_history_notices_a_planted_bug(name: str) -> None:
 def test_a_history_with_consumers_notices_a_bug_in_delivery(name: str) -> None:
     with planted(name):
         assert is_noticed(MESSAGES_BY_SEED[name], Workload.MESSAGES)
+
+
+@pytest.mark.parametrize("name", CLUSTER_BY_SEED)
+def test_a_history_of_metadata_or_groups_notices_a_bug_there(name: str) -> None:
+    workload, first = CLUSTER_BY_SEED[name]
+    with planted(name):
+        assert is_noticed(first, workload)
 
 
 def is_noticed(first: int, workload: Workload) -> bool:

@@ -3,7 +3,6 @@
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from enum import StrEnum
 from random import Random
 
 from penstock.cluster.steward import Change, GroupView, HandOver, next_step
@@ -20,9 +19,12 @@ from tests.simulation.callers import Caller, Surroundings
 from tests.simulation.clients import Client, Ledger, unique_of
 from tests.simulation.consumers import PLANNED, Consumer, Keyed, Planner
 from tests.simulation.faults import Faults
-from tests.simulation.node import LOG, Node
+from tests.simulation.governors import Governor, MetadataBooks
+from tests.simulation.members import Committer, GroupsBooks
+from tests.simulation.node import LOG, MACHINES, Node
 from tests.simulation.referee import Referee, Violation, require
 from tests.simulation.states import state_of
+from tests.simulation.workloads import SHARES, Workload
 
 EVENTS_DEFAULT = 25_000
 _FOREVER_US = 1 << 60
@@ -30,19 +32,6 @@ _PEACE_US = 100_000
 _PEACE_ROUNDS = 150
 _STEWARD_US = 40_000
 _UPKEEP_US = 60_000
-
-
-class Workload(StrEnum):
-    """What clients want of the group of nodes."""
-
-    RECORDS = "records"
-    """To publish, read and delete records."""
-    MESSAGES = "messages"
-    """The same, and to receive messages one by one, with all that can become of them."""
-
-
-_WORKLOADS = {Workload.RECORDS: 7, Workload.MESSAGES: 3}
-"""How many histories of ten have which."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,11 +73,12 @@ class World:
         self.planners: list[Planner] = []
         self.workload = workload or self._draw_workload()
         self.groups: dict[str, GroupSettings] = {}
-        if self.workload is Workload.MESSAGES:
-            self.groups = self._draw_groups()
-            self.referee.books = Books(self.groups)
+        self.governors: list[Governor] = []
+        self.committers: list[Committer] = []
+        self._open_books()
         self.settings = settings or self._draw_settings()
         self.referee.compacts = self.settings.compacts
+        self.referee.new_machine = MACHINES[self.workload]
         count = nodes or self.random.choice((3, 3, 3, 3, 3, 3, 3, 5, 5, 2, 1))
         founded = [self.new_node(name) for name in range(1, count + 1)]
         founders = Membership.of(node.member for node in founded)
@@ -98,14 +88,25 @@ class World:
         for node in founded:
             node.start()
 
+    def _open_books(self) -> None:
+        if self.workload is Workload.MESSAGES:
+            self.groups = self._draw_groups()
+            self.referee.books = Books(self.groups)
+        elif self.workload is Workload.METADATA:
+            self.referee.metadata_books = MetadataBooks()
+        elif self.workload is Workload.GROUPS:
+            self.referee.groups_books = GroupsBooks()
+
     def _draw_workload(self) -> Workload:
-        return self.random.choices(list(_WORKLOADS), list(_WORKLOADS.values()))[0]
+        return self.random.choices(list(SHARES), list(SHARES.values()))[0]
 
     def _draw_settings(self) -> LogSettings:
         """What the topic gives up: nothing, old records, replaced ones, or both."""
         kinds = ("nothing", "old", "old", "replaced", "both")
         # A queue has no use for compaction: it would take messages that nobody received.
-        gives_up = self.random.choice(kinds[:3] if self.groups else kinds)
+        # Neither have logs of state entries alone.
+        has_records = self.workload is Workload.RECORDS
+        gives_up = self.random.choice(kinds if has_records else kinds[:3])
         # Zeros are written ahead of entries only in files of more than a page.
         scale = 8 if gives_up == "nothing" else 1
         return replace(
@@ -158,6 +159,7 @@ class World:
             referee=self.referee,
             settings=self.settings,
             groups=self.groups,
+            workload=self.workload,
         )
         node.flushes_here = self.flushes_here
         self.referee.nodes[name] = node
@@ -171,7 +173,23 @@ class World:
     @property
     def callers(self) -> list[Caller]:
         """Everyone who asks something of a node."""
-        return [*self.clients, *self.consumers, *self.planners]
+        return [
+            *self.clients,
+            *self.consumers,
+            *self.planners,
+            *self.governors,
+            *self.committers,
+        ]
+
+    @property
+    def acked(self) -> int:
+        """How many requests of all kinds were carried out."""
+        return (
+            self.ledger.acked
+            + sum(planner.acked for planner in self.planners)
+            + sum(governor.acked for governor in self.governors)
+            + sum(committer.acked for committer in self.committers)
+        )
 
     def leader(self) -> Node | None:
         """Some node that leads, as far as it knows."""
@@ -183,6 +201,17 @@ class World:
     def _add_clients(self) -> None:
         interval_us = int(4_000 * (1 + 4 * self.random.random()))
         around = Surroundings(self.schedule, self.network, self.random, self.referee)
+        referee = self.referee
+        if (metadata := referee.metadata_books) is not None:
+            for number in range(3):
+                governor = Governor(number, around, books=metadata, interval_us=interval_us)
+                self.governors.append(governor)
+            return
+        if (groups := referee.groups_books) is not None:
+            for number in range(6):
+                committer = Committer(number, around, books=groups, interval_us=interval_us)
+                self.committers.append(committer)
+            return
         for number, window in enumerate((0, 0, 1, 1, 3, 4)):
             self.clients.append(
                 Client(number, window, around, ledger=self.ledger, interval_us=interval_us)
@@ -219,12 +248,10 @@ class World:
             self.schedule.events,
             self.schedule.now_us / 1e6,
             faults,
-            self.ledger.acked
-            + self.ledger.states_acked
-            + sum(planner.acked for planner in self.planners),
+            self.acked + self.ledger.states_acked,
             self.ledger.reads,
             len(self.referee.leaders),
-            hash((self.schedule.trace, len(self.referee.committed), self.ledger.acked)),
+            hash((self.schedule.trace, len(self.referee.committed), self.acked)),
             violation,
         )
 
@@ -274,14 +301,14 @@ class World:
     def conclude(self) -> None:
         """Without faults the group makes progress, and holds all that was ever acknowledged."""
         self.faults.end()
-        before = self.ledger.acked
-        for client in self.clients[1:]:
+        before = self.acked
+        for client in self.callers[1:]:
             client.is_stopping = self.random.random() < 0.7
-        self._advance_until(lambda: self.ledger.acked > before and self._is_whole())
+        self._advance_until(lambda: self.acked > before and self._is_whole())
         require(self.leader() is not None, "nobody leads after the faults have stopped")
-        require(self.ledger.acked > before, "nothing is acknowledged after the faults")
-        for caller in (*self.clients, *self.planners):
-            caller.is_stopping = True
+        require(self.acked > before, "nothing is acknowledged after the faults")
+        for caller in self.callers:
+            caller.is_stopping = caller not in self.consumers
         self._empty_queues()
         self._advance_until(lambda: self._is_whole() and self._is_quiet())
         self._check_convergence()
@@ -351,7 +378,7 @@ class World:
                 node.log.applied_index,
                 len(self.referee.committed),
             )
-            states.append(state_of(node.topic_machine))
+            states.append(state_of(node.log.machine))
         same = all(state == states[0] for state in states)
         require(same, "replicas have different states", states)
 

@@ -3,6 +3,10 @@
 Every group belongs to one shard, chosen by its name; every shard has a log of its own. The shard is
 plain code: this module gives it commands, the time and committed events, proposes what it wants to
 persist, and wakes those who wait for its replies.
+
+When the disk runs full, events that were proposed fail and may still be committed, by the other
+replicas or when there is room again. The shard is not led until that is decided: what it knows of
+the groups would rest on events that it has given up, or lack those that come true.
 """
 
 import asyncio
@@ -14,7 +18,7 @@ from collections.abc import Callable, Sequence
 from penstock.clock import Clock
 from penstock.cluster import ReplicatedLog, Topic, Workplace
 from penstock.config import NodeOptions
-from penstock.errors import InvalidGroupId, NotCoordinator, PenstockError, ShuttingDown
+from penstock.errors import DiskFull, InvalidGroupId, NotCoordinator, PenstockError, ShuttingDown
 from penstock.groups import (
     Answer,
     Command,
@@ -151,6 +155,10 @@ class Groups:
             driver.close(ShuttingDown("the node is stopping"))
 
 
+# How soon a shard is looked at again whose events may or may not come true.
+_LOOK_AGAIN_S = 0.1
+
+
 class _ShardDriver:
     """Runs one shard on the event loop."""
 
@@ -163,6 +171,8 @@ class _ShardDriver:
         self._timer: asyncio.TimerHandle | None = None
         self._timer_ms = 0
         self.is_leading = False
+        # Set while the log is led and the fate of some events is not known.
+        self._decision: asyncio.TimerHandle | None = None
         machine.carry_out = self._carry_out
 
     @property
@@ -171,7 +181,9 @@ class _ShardDriver:
 
     def lead(self, is_leading: bool) -> None:
         """Lead the shard from now on, or no more."""
-        if is_leading == self.is_leading:
+        if not is_leading:
+            self._stop_waiting()
+        if is_leading == self.is_leading or self._decision is not None:
             return
         self.is_leading = is_leading
         if is_leading:
@@ -223,8 +235,32 @@ class _ShardDriver:
 
     def _check_commit(self, persist: Persist, done: asyncio.Future[None]) -> None:
         error = done.exception()
-        if isinstance(error, PenstockError):
+        if isinstance(error, DiskFull):
+            self._step_aside()
+        elif isinstance(error, PenstockError):
             self._abandon(persist, error)
+
+    def _step_aside(self) -> None:
+        """Lead no more until it is known which of the events in flight come true."""
+        if self.is_leading:
+            self.lead(False)
+            self._decision = self._loop.call_later(_LOOK_AGAIN_S, self._look_again)
+
+    def _look_again(self) -> None:
+        self._decision = None
+        if not self.log.is_serving:
+            return
+        try:
+            self.log.check_writable()
+        except PenstockError:
+            self._decision = self._loop.call_later(_LOOK_AGAIN_S, self._look_again)
+        else:
+            self.lead(True)
+
+    def _stop_waiting(self) -> None:
+        if self._decision is not None:
+            self._decision.cancel()
+            self._decision = None
 
     def _abandon(self, persist: Persist, error: PenstockError) -> None:
         self._carry_out(self._shard.abandoned(persist, error, self._clock.now_ms()))
@@ -244,7 +280,8 @@ class _ShardDriver:
         self._carry_out(self._shard.tick(self._clock.now_ms()))
 
     def close(self, reason: PenstockError) -> None:
-        """Stop the timer and fail those who wait."""
+        """Stop the timers and fail those who wait."""
+        self._stop_waiting()
         if self._timer is not None:
             self._timer.cancel()
         for waiter in self._waiting.values():

@@ -380,6 +380,9 @@ class ClusterMetadata:
         if known is not None and known.topic_id == command.topic_id:
             # The same command again: its proposer had not heard that it was committed.
             return known
+        if command.topic_id in self._deleted:
+            # It was carried out, and the topic was deleted since: it does not come back.
+            raise TopicNotFound(f"topic {command.name!r} was created and is deleted already")
         check_new_topic(command.name, len(command.placement), command.settings, self._topics)
         replicas = self._new_replicas(command.placement)
         topic = Topic(command.name, command.topic_id, replicas, command.settings)

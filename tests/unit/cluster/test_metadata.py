@@ -70,6 +70,17 @@ def test_a_command_that_is_sent_again_is_carried_out_once() -> None:
         applied(metadata, DeleteTopic(uuid.uuid4()))
 
 
+def test_a_topic_that_was_deleted_is_not_created_again_by_a_late_repetition() -> None:
+    metadata, topic_id = with_topic(ONE)
+    applied(metadata, DeleteTopic(topic_id))
+
+    with pytest.raises(TopicNotFound):
+        applied(metadata, CreateTopic("orders", topic_id, [(ONE,)], {}))
+
+    assert metadata.topics == {}
+    assert applied(metadata, CreateTopic("orders", uuid.uuid4(), [(ONE,)], {})).name == "orders"
+
+
 def test_a_snapshot_holds_everything_and_groups_are_never_numbered_twice() -> None:
     metadata, topic_id = with_topic(ONE, TWO)
     group = replicas_of(metadata).group
