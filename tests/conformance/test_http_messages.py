@@ -9,8 +9,10 @@ from typing import Any
 
 import httpx
 import pytest
+from confluent_kafka import TopicPartition
 
 from tests.http_calls import ask, call, http_topic, publish_values, receive, refusal
+from tests.kafka_clients import open_consumer, unique
 from tests.processes import NodeProcess
 
 BINARY = bytes(range(256))
@@ -246,9 +248,27 @@ def test_the_life_of_a_message_is_told(node: NodeProcess) -> None:
     life = ask(node, "GET", f"{topic}/messages/{message_id}/trace")
 
     steps = {each["kind"]: each for each in life["steps"]}
+    assert "COMMITTED" not in steps
     assert steps["DELIVERED"]["consumer"] == "worker-1"
     assert steps["ACKNOWLEDGED"]["group"] == "g"
     assert refusal(node, "GET", f"{topic}/messages/0-77/trace")[:2] == (404, "MessageNotFound")
+
+
+def test_a_commit_of_a_kafka_group_is_part_of_the_life_of_a_message(node: NodeProcess) -> None:
+    topic = http_topic(node)
+    first, second = publish_values(node, topic, "a", "b")
+    reader = unique("reader")
+    with open_consumer(node, reader, enable_auto_commit=False) as consumer:
+        place = TopicPartition(topic.rpartition("/")[2], 0, 1)
+        consumer.commit(offsets=[place], asynchronous=False)
+
+    def commits(message_id: str) -> list[tuple[str, str]]:
+        life = ask(node, "GET", f"{topic}/messages/{message_id}/trace")
+        found = [each for each in life["steps"] if each["kind"] == "COMMITTED"]
+        return [(each["group"], each["detail"]) for each in found]
+
+    assert commits(first) == [(reader, "the last commit, of offset 1")]
+    assert commits(second) == []
 
 
 MISTAKES = [

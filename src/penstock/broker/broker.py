@@ -14,7 +14,7 @@ from penstock.broker.burial import Burial
 from penstock.broker.calls import Calls
 from penstock.broker.dead_letters import DeadLetters
 from penstock.broker.fetch import Fetcher
-from penstock.broker.groups import Groups
+from penstock.broker.groups import CommitsAsked, Groups
 from penstock.broker.messages import Messages
 from penstock.broker.operations import Operations
 from penstock.broker.publish import Publisher
@@ -61,6 +61,7 @@ class Broker:
         self.groups = Groups(options, workplace)
         self.cluster = Cluster(options, workplace, self.groups.machine)
         self.calls = Calls(self.cluster)
+        self.calls.serve("groups.commits", CommitsAsked, self.groups.commits)
         self.space = DiskSpace(options, workplace)
         self.publisher = Publisher(self.cluster, self.space, workplace.clock, self.statistics)
         self.queues = Queues(self.cluster, self.calls)

@@ -61,11 +61,35 @@ class Calls:
         if leader == self._cluster.member.node:
             result: Reply = await self._verbs[verb].run(request)
             return result
-        body = msgspec.msgpack.encode((verb, msgspec.msgpack.encode(request)))
+        body = _body(verb, request)
         answer = await self._cluster.links.request(
             leader, RequestKind.CALL, body, timeout_s=_ANSWER_TIMEOUT_S + wait_ms / 1000
         )
         return msgspec.msgpack.decode(answer, type=reply)
+
+    async def ask_all(self, verb: str, request: msgspec.Struct, reply: type[Reply]) -> list[Reply]:
+        """Carry out a verb on every node; those that do not answer are left out."""
+        here = self._cluster.member.node
+        found: list[Reply] = [await self._verbs[verb].run(request)]
+        answers = await asyncio.gather(
+            *(
+                self._cluster.links.request(
+                    NodeId(node),
+                    RequestKind.CALL,
+                    _body(verb, request),
+                    timeout_s=_ANSWER_TIMEOUT_S,
+                )
+                for node in self._cluster.metadata.nodes
+                if node != here
+            ),
+            return_exceptions=True,
+        )
+        for answer in answers:
+            if not isinstance(answer, BaseException):
+                found.append(msgspec.msgpack.decode(answer, type=reply))
+            elif not isinstance(answer, Unavailable):
+                raise answer
+        return found
 
     def _known_leader(self, group: int) -> NodeId | None:
         """Return who leads a group, unless that is this node and it is not ready to."""
@@ -101,3 +125,7 @@ class Calls:
             raise Unavailable(f"this node does not know the verb {name!r}; it may be older")
         request = msgspec.msgpack.decode(payload, type=verb.request)
         return msgspec.msgpack.encode(await verb.run(request))
+
+
+def _body(verb: str, request: msgspec.Struct) -> bytes:
+    return msgspec.msgpack.encode((verb, msgspec.msgpack.encode(request)))

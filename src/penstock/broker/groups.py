@@ -15,6 +15,8 @@ import uuid
 from binascii import crc32
 from collections.abc import Callable, Sequence
 
+import msgspec
+
 from penstock.clock import Clock
 from penstock.cluster import ReplicatedLog, Topic, Workplace
 from penstock.config import NodeOptions
@@ -30,9 +32,25 @@ from penstock.groups import (
     Reply,
     TopicInfo,
 )
-from penstock.ids import EntryIndex, Offset
+from penstock.ids import EntryIndex, Offset, TopicPartition
 from penstock.log import StateEntry
 from penstock.record import BatchHeader, Buffer
+
+
+class CommitsAsked(msgspec.Struct, frozen=True):
+    """Groups that have committed a position behind an offset of a partition."""
+
+    topic: str
+    partition: int
+    offset: int
+
+
+class GroupCommit(msgspec.Struct, frozen=True):
+    """The last commit of a group in a partition."""
+
+    group: str
+    offset: int
+    at_ms: int
 
 
 class ShardMachine:
@@ -143,6 +161,17 @@ class Groups:
             )
             for driver in self._drivers.values()
             if driver.is_leading
+        ]
+
+    async def commits(self, asked: CommitsAsked) -> list[GroupCommit]:
+        """Return the commits of groups that this node coordinates."""
+        place = TopicPartition(asked.topic, asked.partition)
+        return [
+            GroupCommit(group_id, row.offset, row.commit_ms)
+            for shard, driver in self._drivers.items()
+            if driver.is_leading
+            for group_id, row in self._machines[shard].shard.positions_in(place).items()
+            if row.offset > asked.offset
         ]
 
     def new_member_id(self, client_id: str) -> str:

@@ -8,6 +8,7 @@ from contextlib import suppress
 import msgspec
 
 from penstock.broker.calls import Calls
+from penstock.broker.groups import CommitsAsked, GroupCommit
 from penstock.cluster import (
     Archived,
     Cluster,
@@ -68,9 +69,8 @@ class Traces:
         if offset is not None:
             number = _number_of(_record_at(partition, offset))
         if number is not None:
-            scheduled, released_at = await self._stage(partition, number)
+            scheduled, offset = await self._stage(partition, number, offset)
             steps += scheduled
-            offset = released_at if offset is None else offset
         if offset is None:
             if not steps:
                 raise MessageNotFound(f"{place} knows of no such scheduled message any more")
@@ -86,6 +86,7 @@ class Traces:
         kind = TraceKind.RELEASED if is_released else TraceKind.PUBLISHED
         steps = [*self._beginning(partition, record, index, kind)]
         steps += await self._journal(partition, offset, index)
+        steps += await self._commits(partition, offset)
         settings = partition.log.log.settings
         if settings.retention_ms >= 0 and settings.deletes:
             until_ms = record.timestamp + settings.retention_ms
@@ -93,27 +94,67 @@ class Traces:
             steps.append(TraceStep(kind=TraceKind.RETAINED, at_ms=until_ms, detail=detail))
         return steps
 
-    async def _stage(self, partition: Partition, number: int) -> tuple[list[TraceStep], int | None]:
+    async def _commits(self, partition: Partition, offset: int) -> list[TraceStep]:
+        """Return which Kafka groups have committed a position behind the message, and when last."""
+        asked = CommitsAsked(partition.place.topic, partition.place.partition, offset)
+        answers = await self._calls.ask_all("groups.commits", asked, list[GroupCommit])
+        return [
+            TraceStep(
+                kind=TraceKind.COMMITTED,
+                at_ms=each.at_ms,
+                group=each.group,
+                detail=f"the last commit, of offset {each.offset}",
+            )
+            for each in sorted(
+                (each for answer in answers for each in answer), key=lambda each: each.at_ms
+            )
+        ]
+
+    async def _stage(
+        self, partition: Partition, number: int, offset: int | None
+    ) -> tuple[list[TraceStep], int | None]:
         """Return what happened before the release, and the offset that it gave."""
         log = partition.log.log
         trace = StageTrace(number)
-        name = stage_id(partition.place.partition, number).encode()
         steps: list[TraceStep] = []
         first_index = max(index_and_place(number)[0], log.first_index)
-        for index in range(first_index, partition.log.applied_index + 1):
+        end_index = partition.log.applied_index + 1
+        if offset is not None:
+            end_index = _index_of(partition, offset)
+        for count, entry in enumerate(log.state_entries(first_index)):
+            if entry.index >= end_index:
+                break
+            event = decode_event(entry.payload)
+            if isinstance(event, StageEvent):
+                steps += trace.follow(event, entry.index)
+            await self._give_way(partition, count)
+        is_gone = offset is None and trace.due_ms is not None and not trace.is_cancelled
+        if is_gone and not partition.stage.is_waiting(number):
+            offset = await self._released_at(partition, number, trace.due_ms or 0)
+        return steps, offset
+
+    async def _released_at(self, partition: Partition, number: int, due_ms: int) -> int | None:
+        """Return the offset of a message that was released: not before it was due."""
+        log = partition.log.log
+        name = stage_id(partition.place.partition, number).encode()
+        first = partition.find_time(due_ms)
+        if first is None:
+            return None
+        for index in range(_index_of(partition, first.offset), partition.log.applied_index + 1):
             row, payload = log.payload_at(index)
-            if row.kind == EntryKind.STATE:
-                event = decode_event(payload)
-                if isinstance(event, StageEvent):
-                    steps += trace.follow(event, index)
-            elif row.kind == EntryKind.RECORDS and payload and read_header(payload).is_release:
+            if row.kind == EntryKind.RECORDS and payload and read_header(payload).is_release:
                 for record in decode_records(payload):
                     if (ID, name) in record.headers:
-                        return steps, record.offset
-            if index % _ENTRIES_AT_ONCE == 0:
-                await asyncio.sleep(0)
-                partition.check_serving()
-        return steps, None
+                        return record.offset
+            await self._give_way(partition, index)
+        return None
+
+    @staticmethod
+    async def _give_way(partition: Partition, count: int) -> None:
+        """Let others have their turn now and then."""
+        if count % _ENTRIES_AT_ONCE == _ENTRIES_AT_ONCE - 1:
+            await asyncio.sleep(0)
+            partition.check_serving()
 
     def _beginning(
         self, partition: Partition, record: Record, index: int, kind: TraceKind
@@ -145,8 +186,9 @@ class Traces:
             elif not isinstance(event, StartMoved | StageEvent | WriteEvent):
                 steps += trace.follow(event)
             if number % _ENTRIES_AT_ONCE == _ENTRIES_AT_ONCE - 1:
-                await asyncio.sleep(0)
-                partition.check_serving()
+                if _is_over(partition, trace, steps, offset):
+                    break
+                await self._give_way(partition, number)
         return steps
 
     def _archived(
@@ -157,6 +199,22 @@ class Traces:
         is_told = any((each.kind, each.detail) == (TraceKind.ARCHIVED, detail) for each in steps)
         if offset < event.offset and not is_told:
             yield TraceStep(kind=TraceKind.ARCHIVED, at_ms=event.at_ms, detail=detail)
+
+
+def _is_over(partition: Partition, trace: Trace, steps: list[TraceStep], offset: int) -> bool:
+    """True when later entries say nothing of a message: all groups and the archive have it.
+
+    A group that was reset may have had it before and again after that.
+    """
+    if offset < partition.archived_offset and not any(
+        step.kind is TraceKind.ARCHIVED for step in steps
+    ):
+        return False
+    return all(
+        not ledger.is_reborn
+        and (ledger.is_open(offset) or (ledger.is_settled(offset) and trace.is_over(group)))
+        for group, ledger in partition.queue.groups.items()
+    )
 
 
 def _request_of(topic: str, message_id: str) -> _TraceRequest:

@@ -182,6 +182,8 @@ class Housekeeper:
                 removable = _removable(log, now_ms, min(log.snapshot_index, needed))
         if removable:
             await self._remove(log, removable)
+            if log.entry_reader is not None:
+                await undisturbed(log.entry_reader.entries_removed())
         if log.log.settings.compacts:
             await self._compact(log, now_ms)
 

@@ -49,3 +49,6 @@ class EntryReader(Protocol):
 
     async def restage_below(self, index: int) -> None:
         """Do without the entries before `index`, where this node can bring that about."""
+
+    async def entries_removed(self) -> None:
+        """Old entries are gone: forget what is known about their records."""

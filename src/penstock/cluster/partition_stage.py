@@ -29,7 +29,12 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from penstock.cluster.replicated_log import ReplicatedLog
-from penstock.cluster.topic_machine import TopicMachine, decode_event, encode_stage_event
+from penstock.cluster.topic_machine import (
+    TopicMachine,
+    decode_event,
+    encode_stage_event,
+    encode_start_moved,
+)
 from penstock.cluster.workplace import Workplace
 from penstock.delivery import (
     Restaged,
@@ -85,6 +90,7 @@ class PartitionStage:
     ) -> None:
         self._place = place
         self._log = log
+        self._arrivals = machine.arrivals
         self._stage = machine.arrivals.stage
         self._workplace = workplace
         self._timer: asyncio.TimerHandle | None = None
@@ -215,6 +221,10 @@ class PartitionStage:
         found = list(itertools.islice(self._stage.in_order(after), count_max))
         return await self._read(found)
 
+    def is_waiting(self, number: int) -> bool:
+        """True when a message has not been released yet."""
+        return self._stage.find(number) is not None
+
     async def find(self, number: int) -> ScheduledRecord | None:
         """Return a message that waits; None when it does not, or no longer."""
         self._log.check_serving()
@@ -265,6 +275,15 @@ class PartitionStage:
                 records=pack_records([each.record for each in scheduled]),
             )
             await self._log.propose_state(encode_stage_event(event))
+
+    async def entries_removed(self) -> None:
+        """Let all replicas forget the priorities of records that retention took, on the leader.
+
+        Each replica removes segments by itself, so the state must not follow from that.
+        """
+        start_offset = self._log.log.first_offset
+        if self._log.is_serving and self._arrivals.has_priorities_below(start_offset):
+            await self._log.propose_state(encode_start_moved(start_offset))
 
 
 def _first_bytes(scheduled: Sequence[ScheduledRecord]) -> list[ScheduledRecord]:

@@ -186,3 +186,7 @@ class StagedEntries:
     async def restage_below(self, index: int) -> None:
         """Move the bytes of scheduled messages out of entries before `index`."""
         await self._stage.restage_below(index)
+
+    async def entries_removed(self) -> None:
+        """Forget what is known about records that are gone."""
+        await self._stage.entries_removed()

@@ -89,6 +89,10 @@ class Arrivals:
             result = FirstResult(-1, stage_number(index, place), key.timestamp, dues[place])
             self.window.add(key.digest, result)
 
+    def has_priorities_below(self, offset: int) -> bool:
+        """True when there is something to trim."""
+        return any(offsets.min() < offset for offsets in self.priorities.values())
+
     def trim(self, start_offset: int) -> None:
         """Forget the priorities of records that are gone."""
         for priority, offsets in list(self.priorities.items()):

@@ -42,7 +42,7 @@ class DeliveryState:
                 self._ledgers.setdefault(group, Ledger(floor))
                 return Change()
             case GroupReset(group, floor):
-                self._ledgers[group] = Ledger(floor)
+                self._ledgers[group] = Ledger(floor, is_reborn=True)
                 return Change()
             case GroupDeleted(group):
                 self._ledgers.pop(group, None)

@@ -69,6 +69,7 @@ class _Saved(msgspec.Struct, frozen=True):
     keys: dict[int, int]
     first_ms: dict[int, int] = {}
     acked: list[Part] = []
+    is_reborn: bool = False
 
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -78,8 +79,10 @@ _decode = msgspec.msgpack.Decoder(_Saved).decode
 class Ledger:
     """The state of one group in one partition."""
 
-    def __init__(self, floor: int) -> None:
+    def __init__(self, floor: int, *, is_reborn: bool = False) -> None:
         self.floor = floor
+        # True when the group was reset: its messages may have a life from before.
+        self.is_reborn = is_reborn
         self.done = BitMap64()
         self.leases: dict[int, Lease] = {}
         self.in_flight = 0
@@ -103,6 +106,15 @@ class Ledger:
     def is_settled(self, offset: int) -> bool:
         """True when the group is done with a message."""
         return offset < self.floor or offset in self.done
+
+    def is_open(self, offset: int) -> bool:
+        """True when a message was never out."""
+        return not (
+            self.is_settled(offset)
+            or offset in self._first_ms
+            or offset in self.dying
+            or self.lease_of(offset)
+        )
 
     def lease_of(self, offset: int) -> Lease | None:
         """Return the lease that a message is under. Looks at all of them."""
@@ -312,6 +324,7 @@ class Ledger:
             self.keys,
             self._first_ms,
             list(self._acked),
+            self.is_reborn,
         )
         return _encode(saved)
 
@@ -319,7 +332,7 @@ class Ledger:
     def restore(cls, payload: bytes) -> "Ledger":
         """Return the ledger of a snapshot."""
         saved = _decode(payload)
-        ledger = cls(saved.floor)
+        ledger = cls(saved.floor, is_reborn=saved.is_reborn)
         ledger.done = BitMap64.deserialize(saved.done)
         ledger.leases = {each.delivery: Lease.restore(each) for each in saved.leases}
         ledger.in_flight = sum(lease.live_count for lease in ledger.leases.values())

@@ -52,6 +52,7 @@ class TraceKind(StrEnum):
     ACKNOWLEDGED = "ACKNOWLEDGED"
     DEAD_LETTERED = "DEAD_LETTERED"
     DROPPED = "DROPPED"
+    COMMITTED = "COMMITTED"
     GROUP_RESET = "GROUP_RESET"
     ARCHIVED = "ARCHIVED"
     RETAINED = "RETAINED"
@@ -74,6 +75,8 @@ class StageTrace:
 
     def __init__(self, number: int) -> None:
         self._number = number
+        self.due_ms: int | None = None
+        self.is_cancelled = False
 
     def follow(self, event: StageEvent, index: int) -> Iterator[TraceStep]:
         """Yield the steps that an event means for the message; `index` is that of its entry."""
@@ -81,17 +84,19 @@ class StageTrace:
             case Staged(dues, _, at_ms):
                 own_index, place = index_and_place(self._number)
                 if index == own_index:
-                    due_ms = unpack_numbers(dues)[place]
+                    due_ms = self.due_ms = unpack_numbers(dues)[place]
                     yield TraceStep(
                         kind=TraceKind.SCHEDULED, at_ms=at_ms, detail=f"due at {due_ms}"
                     )
             case StageMoved(numbers, due_ms, at_ms):
                 if self._number in unpack_numbers(numbers):
+                    self.due_ms = due_ms
                     yield TraceStep(
                         kind=TraceKind.SCHEDULED, at_ms=at_ms, detail=f"moved, due at {due_ms}"
                     )
             case StageCancelled(numbers, at_ms):
                 if self._number in unpack_numbers(numbers):
+                    self.is_cancelled = True
                     yield TraceStep(kind=TraceKind.CANCELLED, at_ms=at_ms)
 
 
@@ -113,6 +118,12 @@ class Trace:
         self._offset = offset
         self._out: dict[str, _Out] = {}
         self._attempts: dict[str, int] = {}
+        # Groups that are done with the message.
+        self._over: set[str] = set()
+
+    def is_over(self, group: str) -> bool:
+        """True when a group has settled the message, or began behind it."""
+        return group in self._over
 
     def follow(self, event: DeliveryEvent) -> Iterator[TraceStep]:
         """Yield the steps that an event means for the message: none for most events."""
@@ -121,6 +132,7 @@ class Trace:
                 yield from self._leased(event)
             case Acked(group, parts, at_ms):
                 if self._holds(group, parts):
+                    self._over.add(group)
                     yield self._end(group, TraceKind.ACKNOWLEDGED, at_ms)
             case Extended(group, parts, until_ms, at_ms):
                 if self._holds(group, parts):
@@ -134,17 +146,26 @@ class Trace:
                 yield from self._failed(event)
             case DeadLettered(group, runs, at_ms):
                 if _holds(runs, self._offset):
+                    self._over.add(group)
                     yield self._step(group, TraceKind.DEAD_LETTERED, at_ms)
             case GroupReset(group, floor, at_ms):
+                self._begin(group, floor)
                 yield from self._begun_anew(group, at_ms, f"at offset {floor}")
             case GroupDeleted(group, at_ms):
+                self._over.discard(group)
                 yield from self._begun_anew(group, at_ms, "the group was deleted")
-            case GroupCreated():
-                pass
+            case GroupCreated(group, floor):
+                self._begin(group, floor)
+
+    def _begin(self, group: str, floor: int) -> None:
+        self._over.discard(group)
+        if self._offset < floor:
+            self._over.add(group)
 
     def _leased(self, event: Leased) -> Iterator[TraceStep]:
         group = event.group
         if _holds(event.expired, self._offset):
+            self._over.add(group)
             yield self._step(group, TraceKind.DROPPED, event.at_ms, "too old, or dealt with")
         if not _holds(event.runs, self._offset):
             return

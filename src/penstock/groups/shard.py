@@ -37,6 +37,7 @@ from penstock.groups.commands import Command, LeaveGroup, ListGroups
 from penstock.groups.coordinator import Coordinator
 from penstock.groups.events import (
     GroupRemoved,
+    OffsetRow,
     OffsetsRemoved,
     OffsetsSaved,
     TopicsForgotten,
@@ -47,6 +48,7 @@ from penstock.groups.ledger import Ledger
 from penstock.groups.limits import GroupLimits
 from penstock.groups.subscription import Catalog, TopicInfo
 from penstock.groups.turn import Turn
+from penstock.ids import TopicPartition
 
 _NO_GROUP = ""
 
@@ -79,6 +81,14 @@ class GroupShard:
         self._in_flight: deque[_Proposal] = deque()
         self._latest: dict[str, _Proposal] = {}
         self._sweep_ms = 0
+
+    def positions_in(self, partition: TopicPartition) -> dict[str, OffsetRow]:
+        """Return what groups have committed in a partition, by group."""
+        return {
+            group_id: offsets[partition]
+            for group_id, offsets in self._ledger.offsets.items()
+            if partition in offsets
+        }
 
     @classmethod
     def restore(cls, limits: GroupLimits, snapshot: bytes) -> Self:

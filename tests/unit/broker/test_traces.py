@@ -4,8 +4,9 @@ import asyncio
 
 import pytest
 
-from penstock.broker import Nack, NewMessage, Published, Reject
+from penstock.broker import Nack, NewMessage, Published, Reject, traces
 from penstock.broker import TraceKind as K
+from penstock.cluster import decode_event
 from penstock.errors import InvalidRequest, LeaseExpired, MessageNotFound
 from tests.unit.broker.test_burial import settled
 from tests.unit.broker.test_queues import GROUP, TOPIC, receive, started_with
@@ -117,5 +118,37 @@ def test_what_is_not_there_cannot_be_traced() -> None:
             await broker.queues.trace(TOPIC, "0-5")
         with pytest.raises(InvalidRequest, match="'nonsense' is not the id"):
             await broker.queues.trace(TOPIC, "nonsense")
+
+    run(scene())
+
+
+def test_a_trace_reads_no_further_than_the_message_has_a_life(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    read: list[bytes] = []
+
+    def counted(payload: bytes) -> object:
+        read.append(payload)
+        return decode_event(payload)
+
+    monkeypatch.setattr(traces, "decode_event", counted)
+    monkeypatch.setattr(traces, "_ENTRIES_AT_ONCE", 5)
+
+    async def scene() -> None:
+        broker = await started_with(*(b"%d" % number for number in range(100)))
+        for _ in range(100):
+            (message,) = await receive(broker, 1)
+            await broker.queues.ack(TOPIC, GROUP, [message.receipt])
+
+        for offset in (0, 50):
+            read.clear()
+            steps = await broker.queues.trace(TOPIC, f"0-{offset}")
+            assert [step.kind for step in steps[2:-1]] == [K.DELIVERED, K.ACKNOWLEDGED]
+        # All messages came in one entry, so that the life of each begins there.
+        assert len(read) in range(100, 120)
+
+        await broker.queues.reset_group(TOPIC, GROUP, to="earliest")
+        steps = await broker.queues.trace(TOPIC, "0-0")
+        assert [step.kind for step in steps[2:-1]] == [K.DELIVERED, K.ACKNOWLEDGED, K.GROUP_RESET]
 
     run(scene())

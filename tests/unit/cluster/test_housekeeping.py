@@ -526,3 +526,25 @@ def test_a_snapshot_is_due_before_much_would_have_to_be_replayed(
         assert saved in range(2, 8)
 
     run(scene())
+
+
+def test_priorities_of_records_that_retention_took_are_forgotten() -> None:
+    async def scene() -> None:
+        house = await House.opened(SimMachine())
+        await house.topic(retention_ms="60000")
+        partition = house.cluster.partition(PLACE)
+        now_ms = house.machine.clock.now_ms()
+        high = (("penstock-priority", b"9"),)
+        for number in range(9):
+            made = encode_batch([Record(0, now_ms, None, b"%d " % number + VALUE, high)])
+            await partition.publish(split_batches(bytearray(made))[0])
+        assert list(partition.priorities[9]) == list(range(9))
+
+        house.machine.clock.advance(60_001)
+        await house.keeper.tidy()
+
+        start, end = house.span()
+        assert 0 < start < end
+        assert list(partition.priorities[9]) == list(range(start, end))
+
+    run(scene())
