@@ -4,7 +4,8 @@ The list grows with every endpoint, and a publish or an ack of one message is ov
 search through it shows. What is not found by its shape is left to the list.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
 from typing import Generic, NamedTuple, TypeVar
 
 from starlette.requests import Request
@@ -15,6 +16,8 @@ from penstock.protocols.http.endpoints import Call, Endpoint, Shortcut
 from penstock.protocols.http.exchange import in_full
 
 Goal = TypeVar("Goal")
+
+_REMEMBERED = 1_024
 
 
 class _Shape(NamedTuple, Generic[Goal]):
@@ -30,6 +33,9 @@ class Shapes(Generic[Goal]):
 
     def __init__(self) -> None:
         self._shapes: dict[tuple[str, int, str], list[_Shape[Goal]]] = {}
+        # A client asks for the same few paths again and again.
+        self.find = lru_cache(_REMEMBERED)(self._find)
+        """Return the goal of a path and the named parts of it, which are for all to read."""
 
     def add(self, method: str, path: str, goal: Goal) -> None:
         """Take in a path, unless its last part is named by the caller."""
@@ -38,8 +44,7 @@ class Shapes(Generic[Goal]):
             key = (method, len(parts), parts[-1])
             self._shapes.setdefault(key, []).append(_shape(parts, goal))
 
-    def find(self, method: str, path: str) -> tuple[Goal, dict[str, str]] | None:
-        """Return the goal of a path and the named parts of it."""
+    def _find(self, method: str, path: str) -> tuple[Goal, Mapping[str, str]] | None:
         parts = path.split("/")
         for fixed, named, goal in self._shapes.get((method, len(parts), parts[-1]), ()):
             if all(parts[place] == text for place, text in fixed):
@@ -66,7 +71,8 @@ class ShapeRouter(Router):
         if found is None:
             await super().__call__(scope, receive, send)
         else:
-            call, scope["path_params"] = found
+            call, named = found
+            scope["path_params"] = dict(named)
             response = await call(Request(scope, receive))
             await response(scope, receive, send)
 
