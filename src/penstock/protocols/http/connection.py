@@ -63,8 +63,9 @@ class Connection(HttpToolsProtocol):
     """One client. What uvicorn does for all requests is left to it."""
 
     shortcuts: ClassVar[Shapes[Shortcut]]
-    # The beginning of a good answer, and the headers of uvicorn that it was made with.
-    _head: ClassVar[tuple[list[tuple[bytes, bytes]] | None, bytes]] = (None, b"")
+    # The beginnings of good answers by their status, and uvicorn's headers that they are made with.
+    _heads: ClassVar[dict[int, bytes]] = {}
+    _heads_from: ClassVar[list[tuple[bytes, bytes]] | None] = None
 
     def __init__(
         self,
@@ -166,7 +167,7 @@ class Connection(HttpToolsProtocol):
             await self.flow.drain()
         if not self.transport.is_closing():
             if refusal is None:
-                self._write(visit, self._good_head(), answer)
+                self._write(visit, self._good_head(visit.shortcut.status), answer)
             else:
                 self._write(visit, self._bad_head(refusal), refusal.body)
         visit.response_complete = True
@@ -178,12 +179,15 @@ class Connection(HttpToolsProtocol):
         if not visit.keep_alive:
             self.transport.close()
 
-    def _good_head(self) -> bytes:
+    def _good_head(self, status: int) -> bytes:
         """Return the beginning of an answer, to which its length is added."""
-        made_with, head = Connection._head
-        if made_with is not self.server_state.default_headers:
-            head = self._made_head(HTTPStatus.OK)
-            Connection._head = self.server_state.default_headers, head
+        if Connection._heads_from is not self.server_state.default_headers:
+            # They hold the time, and are made anew every second.
+            Connection._heads_from = self.server_state.default_headers
+            Connection._heads.clear()
+        head = Connection._heads.get(status)
+        if head is None:
+            head = Connection._heads[status] = self._made_head(HTTPStatus(status))
         return head
 
     def _bad_head(self, refusal: Refusal) -> bytes:

@@ -25,6 +25,7 @@ class Shortcut:
 
     answer: Callable[[Mapping[str, str], bytes], Awaitable[bytes]]
     body_bytes_max: int = BODY_BYTES_MAX
+    status: int = 200
     is_for_any_site: bool = False
     """Whether a browser may ask for a page of another site."""
 

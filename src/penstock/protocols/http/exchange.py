@@ -112,8 +112,9 @@ def in_full(call: Call | Shortcut) -> Call:
         return call
     shortcut = call
 
-    async def answer(request: Request) -> Response:
+    async def serve(request: Request) -> Response:
         body = await read_bytes(request, shortcut.body_bytes_max)
-        return Response(await shortcut.answer(request.path_params, body), media_type=JSON)
+        answer = await shortcut.answer(request.path_params, body)
+        return Response(answer, shortcut.status, media_type=JSON)
 
-    return answer if shortcut.is_for_any_site else from_here(answer)
+    return serve if shortcut.is_for_any_site else from_here(serve)

@@ -1,6 +1,7 @@
 """`/tasks`: enqueue tasks, lease them, say what came of them, and ask how they stand."""
 
 from base64 import b64encode
+from collections.abc import Mapping
 from typing import Literal
 
 import msgspec
@@ -10,8 +11,8 @@ from starlette.responses import Response
 
 from penstock.broker import LeasedTask, NewTask, TaskStatus, TypeStatus
 from penstock.errors import InvalidRequest
-from penstock.protocols.http.endpoints import FAILURES, Answer, Endpoint, Parameter
-from penstock.protocols.http.exchange import from_here, json_response, read_body
+from penstock.protocols.http.endpoints import FAILURES, Answer, Endpoint, Parameter, Shortcut
+from penstock.protocols.http.exchange import decode_body, encode_json, json_response
 from penstock.protocols.http.publishing import read_priority
 from penstock.protocols.http.receiving import BACKOFF_MS_MAX, LEASE_MS_MAX, WAIT_MS_MAX
 from penstock.protocols.http.task_bodies import (
@@ -51,8 +52,8 @@ def task_endpoints(view: NodeView, *, bytes_max: int) -> list[Endpoint]:
 
 
 def _enqueuing(view: NodeView, bytes_max: int) -> list[Endpoint]:
-    async def enqueue(request: Request) -> Response:
-        body = await read_body(request, NewTaskBody, bytes_max=bytes_max)
+    async def enqueue(_path: Mapping[str, str], content: bytes) -> bytes:
+        body = decode_body(content, NewTaskBody)
         task = await view.tasks.enqueue(
             NewTask(
                 type=body.type,
@@ -69,7 +70,7 @@ def _enqueuing(view: NodeView, bytes_max: int) -> list[Endpoint]:
             state=task.state,
             duplicate=True if task.is_duplicate else UNSET,
         )
-        return json_response(answer, status=201)
+        return encode_json(answer)
 
     return [
         Endpoint(
@@ -83,14 +84,14 @@ def _enqueuing(view: NodeView, bytes_max: int) -> list[Endpoint]:
             body=NewTaskBody,
             example='{"type": "email", "payload": {"to": "anna"}, "max_retries": 5}',
             answers={201: Answer(meaning="It is enqueued.", body=EnqueuedTaskBody), **FAILURES},
-            call=from_here(enqueue),
+            call=Shortcut(enqueue, bytes_max, status=201),
         )
     ]
 
 
 def _leasing(view: NodeView) -> list[Endpoint]:
-    async def lease(request: Request) -> Response:
-        body = await read_body(request, LeaseBody)
+    async def lease(_path: Mapping[str, str], content: bytes) -> bytes:
+        body = decode_body(content, LeaseBody)
         found = await view.tasks.lease(
             body.types,
             count_max=body.max,
@@ -98,7 +99,7 @@ def _leasing(view: NodeView) -> list[Endpoint]:
             lease_ms=_duration_ms("lease", body.lease, LEASE_MS_MAX),
             worker=body.worker,
         )
-        return json_response(LeasedTasks(tasks=[_show_task(each) for each in found]))
+        return encode_json(LeasedTasks(tasks=[_show_task(each) for each in found]))
 
     return [
         Endpoint(
@@ -111,7 +112,7 @@ def _leasing(view: NodeView) -> list[Endpoint]:
             body=LeaseBody,
             example='{"types": ["email"], "max": 10, "wait": "20s", "lease": "1m"}',
             answers={200: Answer(meaning="What was ready.", body=LeasedTasks), **FAILURES},
-            call=from_here(lease),
+            call=Shortcut(lease),
         )
     ]
 
@@ -155,23 +156,23 @@ def _counting(view: NodeView) -> list[Endpoint]:
 
 
 def _settling(view: NodeView) -> list[Endpoint]:
-    async def ack(request: Request) -> Response:
-        body = await read_body(request, TaskReceiptBody)
-        await view.tasks.ack(_task(request), body.receipt)
-        return json_response(TaskAccepted(id=_task(request)))
+    async def ack(path: Mapping[str, str], content: bytes) -> bytes:
+        body = decode_body(content, TaskReceiptBody)
+        await view.tasks.ack(path["task"], body.receipt)
+        return encode_json(TaskAccepted(id=path["task"]))
 
-    async def nack(request: Request) -> Response:
-        body = await read_body(request, TaskNackBody)
+    async def nack(path: Mapping[str, str], content: bytes) -> bytes:
+        body = decode_body(content, TaskNackBody)
         delay_ms = _duration_ms("delay", body.delay, BACKOFF_MS_MAX)
         answer = view.tasks.give_back if body.uncounted else view.tasks.nack
-        await answer(_task(request), body.receipt, delay_ms=delay_ms, reason=body.reason)
-        return json_response(TaskAccepted(id=_task(request)))
+        await answer(path["task"], body.receipt, delay_ms=delay_ms, reason=body.reason)
+        return encode_json(TaskAccepted(id=path["task"]))
 
-    async def extend(request: Request) -> Response:
-        body = await read_body(request, TaskExtendBody)
+    async def extend(path: Mapping[str, str], content: bytes) -> bytes:
+        body = decode_body(content, TaskExtendBody)
         lease_ms = _duration_ms("lease", body.lease, LEASE_MS_MAX)
-        await view.tasks.extend(_task(request), body.receipt, lease_ms=lease_ms)
-        return json_response(TaskAccepted(id=_task(request)))
+        await view.tasks.extend(path["task"], body.receipt, lease_ms=lease_ms)
+        return encode_json(TaskAccepted(id=path["task"]))
 
     return [
         Endpoint(
@@ -184,7 +185,7 @@ def _settling(view: NodeView) -> list[Endpoint]:
             body=TaskReceiptBody,
             example=_RECEIPT,
             answers=_ACCEPTED,
-            call=from_here(ack),
+            call=Shortcut(ack),
         ),
         Endpoint(
             path="/tasks/{task}/nack",
@@ -198,7 +199,7 @@ def _settling(view: NodeView) -> list[Endpoint]:
             body=TaskNackBody,
             example='{"receipt": "0.100000001.2a", "reason": "mailbox is full", "delay": "10s"}',
             answers=_ACCEPTED,
-            call=from_here(nack),
+            call=Shortcut(nack),
         ),
         Endpoint(
             path="/tasks/{task}/extend",
@@ -210,7 +211,7 @@ def _settling(view: NodeView) -> list[Endpoint]:
             body=TaskExtendBody,
             example='{"receipt": "0.100000001.2a", "lease": "2m"}',
             answers=_ACCEPTED,
-            call=from_here(extend),
+            call=Shortcut(extend),
         ),
     ]
 
