@@ -10,6 +10,7 @@ from penstock.broker.broker import Broker, Check
 from penstock.broker.burial import SOURCE_TOPIC
 from penstock.broker.dead_letters import DeadLetter, DeadLetterFilter, DeadLetters, Redrive
 from penstock.broker.fetch import Fetched, FetchRequest, check_epoch
+from penstock.broker.journals import JournalPage
 from penstock.broker.messages import Acks, Messages, NewMessage, Published, PublishedRun
 from penstock.broker.operations import ClusterStatus, NodeStatus, hot_partitions
 from penstock.broker.publish import Publication
@@ -41,7 +42,7 @@ from penstock.broker.task_values import (
 from penstock.broker.topics import NewTopic, SettingValue
 from penstock.broker.writes import Committed, WriteCommit, WriterStatus
 from penstock.cluster import Partition, PartitionStatus, SettingType, Topic, WritePart
-from penstock.delivery import GroupSettings, TraceKind, TraceStep
+from penstock.delivery import GroupSettings, JournalEntry, JournalKind, TraceKind, TraceStep
 from penstock.log import FileRange
 from penstock.record import IDEMPOTENCY_KEY, Record, encode_batch
 
@@ -69,6 +70,9 @@ __all__ = [
     "GroupSettings",
     "GroupStatus",
     "InFlight",
+    "JournalEntry",
+    "JournalKind",
+    "JournalPage",
     "LeasedTask",
     "Message",
     "Messages",

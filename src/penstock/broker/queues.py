@@ -13,6 +13,7 @@ import msgspec
 
 from penstock.broker.arrivals import Arrivals
 from penstock.broker.calls import Calls
+from penstock.broker.journals import Journals
 from penstock.broker.queue_groups import QueueGroups
 from penstock.broker.queue_values import Message, check_number
 from penstock.broker.settlement import Settlement
@@ -62,6 +63,7 @@ class Queues:
         self.status = self._groups.status
         self.in_flight = self._groups.in_flight
         self.trace = Traces(cluster, calls).trace
+        self.journal = Journals(cluster, calls).read
         self._node_turn = itertools.count()
         self._partition_turn = itertools.count()
         self._leaders: dict[str, tuple[int, dict[int, list[int]]]] = {}

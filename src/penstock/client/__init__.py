@@ -45,6 +45,7 @@ from penstock.client.descriptions import (
 )
 from penstock.client.groups import Groups
 from penstock.client.http import URL_DEFAULT
+from penstock.client.journals import JournalEntry, JournalPage
 from penstock.client.messages import Header, Message, NewMessage, Placement
 from penstock.client.producer import Producer
 from penstock.client.producers import AsyncBufferedProducer, BufferedProducer
@@ -120,6 +121,8 @@ __all__ = [
     "GroupListing",
     "Groups",
     "Header",
+    "JournalEntry",
+    "JournalPage",
     "LeaseOptions",
     "Leased",
     "LeasedMessage",

@@ -17,6 +17,7 @@ from penstock.client.deliveries import (
     settle_calls,
 )
 from penstock.client.http import URL_DEFAULT
+from penstock.client.journals import PAGE_ENTRIES, JournalPage, journal_call
 from penstock.client.producers import AsyncBufferedProducer
 from penstock.client.publications import (
     Acks,
@@ -229,6 +230,18 @@ class AsyncClient:
     async def trace(self, topic: str, message_id: str) -> list[TraceStep]:
         """Return what happened to a message, in the order of the log."""
         return await self._caller.run(trace_call(topic, message_id))
+
+    async def journal(
+        self,
+        topic: str,
+        partition: int,
+        *,
+        index: int | None = None,
+        count_max: int = PAGE_ENTRIES,
+    ) -> JournalPage:
+        """Return what happened to the messages of a partition, from an entry on or the oldest."""
+        call = journal_call(topic, partition, index=index, count_max=count_max)
+        return await self._caller.run(call)
 
     # Topics.
 

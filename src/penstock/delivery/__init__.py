@@ -25,6 +25,7 @@ from penstock.delivery.events import (
     Rejected,
     Returned,
 )
+from penstock.delivery.journal import JournalEntry, JournalKind, journal_entry
 from penstock.delivery.key_order import BlockedKey
 from penstock.delivery.leases import Lease
 from penstock.delivery.ledger import EXPIRY_REASON, Change, Dying, Ledger
@@ -73,6 +74,8 @@ __all__ = [
     "GroupDeleted",
     "GroupReset",
     "GroupSettings",
+    "JournalEntry",
+    "JournalKind",
     "KeysMarked",
     "Lease",
     "Leased",
@@ -99,6 +102,7 @@ __all__ = [
     "Window",
     "count_of",
     "index_and_place",
+    "journal_entry",
     "key_digest",
     "offsets_of",
     "pack_numbers",

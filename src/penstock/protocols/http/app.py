@@ -29,6 +29,7 @@ from penstock.protocols.http.endpoints import (
 from penstock.protocols.http.exchange import encode_json, in_full, json_response
 from penstock.protocols.http.failures import Refusal, refusal_of, refuse, surprise
 from penstock.protocols.http.groups import group_endpoints
+from penstock.protocols.http.journals import journal_endpoints
 from penstock.protocols.http.openapi import describe
 from penstock.protocols.http.publishing import publishing_endpoints
 from penstock.protocols.http.receiving import receiving_endpoints
@@ -70,6 +71,7 @@ def create_app(
         *schedule_endpoints(view),
         *write_endpoints(view, bytes_max=body_bytes_max),
         *trace_endpoints(view),
+        *journal_endpoints(view),
         *record_endpoints(view),
         *archive_endpoints(view),
         *task_endpoints(view, bytes_max=body_bytes_max),

@@ -16,6 +16,7 @@ from penstock.broker import (
     GroupSettings,
     GroupStatus,
     InFlight,
+    JournalPage,
     LeasedTask,
     Message,
     Nack,
@@ -231,6 +232,11 @@ class QueuesView(Protocol):
 
     async def trace(self, topic: str, message_id: str) -> list[TraceStep]:
         """Return the steps of a message's life."""
+
+    async def journal(
+        self, place: TopicPartition, *, index: int | None, count_max: int
+    ) -> JournalPage:
+        """Return entries of a partition's delivery journal."""
 
 
 class DeadLettersView(Protocol):
