@@ -14,8 +14,9 @@ PUBLIC_NAMES = {
         BufferLimits BufferedProducer ClearingChoice Client ClusterAdmin ClusterNode
         ClusterOverview ClusterPartition ClusterReplica Connection Consumer DeadLetter
         DeadLetterChoice DeadLetters Disconnection EnqueuedTask GroupDescription
-        GroupListing Groups Header LeaseOptions Leased LeasedMessage MemberDescription
-        Message NewMessage NewTopic OffsetRange PartitionBounds PartitionDescription
+        GroupListing Groups Header JournalEntry JournalPage LeaseOptions Leased
+        LeasedMessage MemberDescription Message NewMessage NewTopic OffsetRange PartitionBounds
+        PartitionDescription
         PartitionEnd PartitionProgress Placement Producer Publication PublishOptions
         Published QueueGroup QueueGroupPartition QueueGroupSetting QueueGroupSummary
         QueueGroupTotals QueueGroups ReceiveOptions Redriven Refusal Schedule SchedulePage
@@ -43,8 +44,10 @@ PUBLIC_NAMES = {
         UnsupportedVersion WriteExpired WriteNotStaged WriterFenced
     """,
     "penstock.spark": """
-        COLUMNS COLUMNS_WITH_HEADERS OPTIONS SINK_OPTIONS FetchSettings Option PenstockSource
-        RecordRange arrow_schema lag_of open_session read_range split_ranges
+        COLUMNS COLUMNS_WITH_HEADERS ClusterAddress OPTIONS SINK_OPTIONS FetchSettings Option
+        PenstockSource PipelineProgress RecordRange Scope arrow_schema check_pipeline
+        deliveries_report hot_keys_report lag_of latency_report open_session read_range
+        run_pipeline split_ranges traffic_report
         ArchiveLocation ArchiveService ArchiveServiceSettings ArchiveStatus ArchiveTable
         ArchivedPartitionStatus ArchivedTopicId Compacted Verdict archive_statuses
         compact_archive verify_archive

@@ -62,8 +62,12 @@ def blocks_of(page: Path) -> list[Block]:
 class Reader:
     """Types what a page says."""
 
-    def __init__(self, node: NodeProcess) -> None:
+    def __init__(
+        self, node: NodeProcess, *, wait_s: float = _WAIT_S, environ: dict[str, str] | None = None
+    ) -> None:
         self._node = node
+        self._wait_s = wait_s
+        self._environ = environ or {}
         self._directory = node.directory
         # Pages call the program as the README has installed it.
         (self._directory / ".venv").symlink_to(sys.prefix)
@@ -128,6 +132,7 @@ class Reader:
             "HOME": str(self._directory),
             "COLUMNS": "100",
             "LC_ALL": "C.UTF-8",
+            **self._environ,
         }
         environ["PENSTOCK_BOOTSTRAP"] = self._node.bootstrap
         environ["PENSTOCK_URL"] = self._node.http_url
@@ -139,7 +144,7 @@ class Reader:
             env=environ,
             capture_output=True,
             text=True,
-            timeout=_WAIT_S,
+            timeout=self._wait_s,
         )
         assert done.returncode == 0, (
             f"{arguments[-1]}\nended with {done.returncode}:\n{done.stdout}{done.stderr}"

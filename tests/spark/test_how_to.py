@@ -1,11 +1,12 @@
-"""The page about Spark can be followed from top to bottom."""
+"""The pages about Spark can be followed from top to bottom."""
 
+import shutil
 from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
 
-from tests.docs.blocks import ROOT, blocks_of
+from tests.docs.blocks import ROOT, Reader, blocks_of
 from tests.processes import NodeProcess
 
 
@@ -20,3 +21,14 @@ def test_the_page_about_spark_can_be_followed(
         text = text.replace(f'"{name}"', f'"{tmp_path / name}"')
 
     exec(compile(text, str(page), "exec"), {})
+
+
+@pytest.mark.usefixtures("java")
+@pytest.mark.parametrize("name", ["insight"])
+def test_a_page_about_commands_on_spark_can_be_followed(name: str, tmp_path: Path) -> None:
+    quick = {"JAVA_TOOL_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
+    java_home = {"JAVA_HOME": str(Path(str(shutil.which("java"))).resolve().parents[1])}
+    with NodeProcess(tmp_path) as node:
+        reader = Reader(node, wait_s=300, environ={**quick, **java_home})
+        for block in blocks_of(ROOT / "docs" / "how-to" / f"{name}.md"):
+            reader.follow(block)

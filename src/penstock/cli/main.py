@@ -8,7 +8,9 @@ from penstock.cli import (
     consume,
     dlq,
     group,
+    insight,
     log,
+    pipeline,
     produce,
     schedule,
     serve,
@@ -57,6 +59,8 @@ app.add_typer(task.app, name="task")
 app.command("worker")(worker.worker)
 app.add_typer(archive.app, name="archive")
 app.add_typer(cluster.app, name="cluster")
+app.add_typer(pipeline.app, name="pipeline")
+app.add_typer(insight.app, name="insight")
 app.add_typer(log.app, name="log")
 app.command("version")(version.version)
 

@@ -23,8 +23,21 @@ if TYPE_CHECKING:
     from penstock.spark.archive_verification import Verdict, verify_archive
     from penstock.spark.fetching import read_range
     from penstock.spark.given_options import Option
+    from penstock.spark.insight import (
+        Scope,
+        deliveries_report,
+        hot_keys_report,
+        latency_report,
+        traffic_report,
+    )
     from penstock.spark.lag import lag_of
     from penstock.spark.options import OPTIONS
+    from penstock.spark.pipelines import (
+        ClusterAddress,
+        PipelineProgress,
+        check_pipeline,
+        run_pipeline,
+    )
     from penstock.spark.planning import split_ranges
     from penstock.spark.ranges import FetchSettings, RecordRange
     from penstock.spark.schema import COLUMNS, COLUMNS_WITH_HEADERS, arrow_schema
@@ -47,17 +60,26 @@ _HOMES = {
     "verify_archive": "archive_verification",
     "COLUMNS": "schema",
     "COLUMNS_WITH_HEADERS": "schema",
+    "ClusterAddress": "pipelines",
     "FetchSettings": "ranges",
     "OPTIONS": "options",
     "Option": "given_options",
     "PenstockSource": "source",
+    "PipelineProgress": "pipelines",
     "RecordRange": "ranges",
     "SINK_OPTIONS": "sink_options",
+    "Scope": "insight",
     "arrow_schema": "schema",
+    "check_pipeline": "pipelines",
+    "deliveries_report": "insight",
+    "hot_keys_report": "insight",
     "lag_of": "lag",
+    "latency_report": "insight",
     "open_session": "session",
     "read_range": "fetching",
+    "run_pipeline": "pipelines",
     "split_ranges": "planning",
+    "traffic_report": "insight",
 }
 
 __all__ = [
@@ -73,19 +95,28 @@ __all__ = [
     "ArchivedPartitionStatus",
     "ArchivedTopicId",
     "Compacted",
+    "ClusterAddress",
     "FetchSettings",
     "Option",
     "PenstockSource",
+    "PipelineProgress",
     "RecordRange",
     "Verdict",
     "archive_statuses",
     "arrow_schema",
     "compact_archive",
+    "Scope",
+    "check_pipeline",
+    "deliveries_report",
+    "hot_keys_report",
     "lag_of",
+    "latency_report",
     "open_session",
     "read_range",
+    "run_pipeline",
     "split_ranges",
     "verify_archive",
+    "traffic_report",
 ]
 
 

@@ -1,0 +1,48 @@
+"""What a report is about: topics, a span of time, and where the cluster is."""
+
+from dataclasses import dataclass
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from penstock.client import Admin, Connection
+from penstock.ids import TopicPartition
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scope:
+    """Which topics, and from when up to when; without a bound, from the first or to the last."""
+
+    topics: tuple[str, ...]
+    bootstrap: str
+    url: str
+    start_ms: int | None = None
+    end_ms: int | None = None
+
+    def partitions(self) -> list[TopicPartition]:
+        """Return the partitions of all topics; one that does not exist raises."""
+        admin = Admin(Connection(self.bootstrap))
+        return [place for topic in self.topics for place in admin.partitions(topic)]
+
+    def records(self, session: SparkSession, columns: str, *, is_bounded: bool = True) -> DataFrame:
+        """Return records, those of the span of time or all, with the column `at_ms`."""
+        reader = (
+            session.read.format("penstock")
+            .option("kafka.bootstrap.servers", self.bootstrap)
+            .option("subscribe", ",".join(self.topics))
+            .option("columns", f"timestamp,{columns}")
+        )
+        if self.start_ms is not None and is_bounded:
+            # Where nothing is that new there is nothing to read, which is no error.
+            reader = reader.option("startingTimestamp", str(self.start_ms))
+            reader = reader.option("startingOffsetsByTimestampStrategy", "latest")
+        records = reader.load().withColumn("at_ms", F.unix_millis("timestamp")).drop("timestamp")
+        return self.within(records) if is_bounded else records
+
+    def within(self, frame: DataFrame) -> DataFrame:
+        """Return the rows whose `at_ms` lies in the span of time."""
+        if self.start_ms is not None:
+            frame = frame.where(F.col("at_ms") >= self.start_ms)
+        if self.end_ms is not None:
+            frame = frame.where(F.col("at_ms") < self.end_ms)
+        return frame
