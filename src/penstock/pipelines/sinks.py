@@ -43,13 +43,16 @@ def _topic(section: Section, view: str) -> TopicSink:
     section.expect(_TOPIC_KEYS)
     fields = {name: section.text(name) for name in RECORD_FIELDS}
     guarantee = section.choice("guarantee", ("exactly_once", "at_least_once"), "exactly_once")
+    mode = _mode(section, "topic")
+    if mode == "update" and guarantee == "exactly_once":
+        section.problem("updates are published at_least_once; say so with guarantee", "mode")
     return TopicSink(
         view=view,
         topic=section.read("topic", check_topic) or "",
         columns={name: text for name, text in fields.items() if text is not None},
         headers=section.mapping("headers"),
         guarantee=cast("Guarantee", guarantee),
-        mode=_mode(section, "topic"),
+        mode=mode,
     )
 
 

@@ -147,6 +147,7 @@ def test_a_file_with_mistakes_is_not_loaded(tmp_path: Path) -> None:
         (RIGHT.replace("value: json", "value: xml"), "it is 'xml', not json, text or bytes"),
         (RIGHT.replace("topic: totals\n", "topic: totals.failed\n"), "where the dead letters go"),
         (RIGHT.replace("name: totals", "name: totals\nname: sums"), "name: it is given twice"),
+        (RIGHT.replace("topic: totals\n", "topic: t\n    mode: update\n"), "at_least_once; say so"),
         (RIGHT.replace("sums:", "sum-s:"), "'sum-s' is not a name for a view"),
         (RIGHT.replace("FROM orders", "FROM (orders"), "a bracket is not closed"),
     ],

@@ -10,6 +10,7 @@ from pyspark.sql.types import BinaryType
 
 from penstock.errors import InvalidRequest
 from penstock.pipelines import RECORD_COLUMNS, Sink, TableSink, TopicSink
+from penstock.spark.pipelines.delta import DeltaSink
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.readwriter import DataStreamWriter
@@ -49,7 +50,11 @@ def writer_of(sink: Sink, shaped: DataFrame, place: QueryPlace) -> "DataStreamWr
     """Return a query of a sink, ready to start."""
     writer = stream_writer(shaped, place).outputMode(sink.mode)
     if isinstance(sink, TopicSink):
+        if sink.mode == "update":
+            return writer.foreachBatch(TopicBatches(sink.topic, place))
         return to_topic(writer, sink.topic, place, guarantee=sink.guarantee)
+    if sink.format == "delta":
+        return writer.foreachBatch(DeltaSink(sink.path, sink.partition_by, sink.mode))
     if sink.partition_by:
         writer = writer.partitionBy(*sink.partition_by)
     return writer.format("parquet").option("path", sink.path)
@@ -67,10 +72,33 @@ def to_topic(
     writer: "DataStreamWriter", topic: str, place: QueryPlace, *, guarantee: str
 ) -> "DataStreamWriter":
     """Let a query write to a topic."""
-    writer = writer.format("penstock").option("topic", topic).option("mode", guarantee)
-    if place.url is not None:
-        writer = writer.option("url", place.url)
-    return writer.option("kafka.bootstrap.servers", place.bootstrap)
+    return writer.format("penstock").options(**_options(topic, place, guarantee))
+
+
+@dataclass(frozen=True, slots=True)
+class TopicBatches:
+    """Publishes the results that a micro-batch has changed; for `foreachBatch`.
+
+    Spark lets no sink that is written in Python take updates, so each micro-batch is a batch of its
+    own, which is published again when Spark repeats it.
+    """
+
+    topic: str
+    place: QueryPlace
+
+    def __call__(self, rows: DataFrame, _epoch: int) -> None:
+        """Publish one micro-batch."""
+        options = _options(self.topic, self.place, "at_least_once")
+        rows.write.format("penstock").mode("append").options(**options).save()
+
+
+def _options(topic: str, place: QueryPlace, guarantee: str) -> dict[str, str]:
+    options = {
+        "kafka.bootstrap.servers": place.bootstrap,
+        "topic": topic,
+        "mode": guarantee,
+    }
+    return options if place.url is None else {**options, "url": place.url}
 
 
 def headers_of(expressions: Mapping[str, Column]) -> Column:
