@@ -47,18 +47,22 @@ class QueryWatch:
 
     def look(self, query: "StreamingQuery") -> None:
         """Take note of what has been done since the last look."""
-        for progress in query.recentProgress:
-            self._take(progress)
+        last: Any = query.lastProgress
+        if last is None:
+            return
+        if self.epoch is None or last["batchId"] > self.epoch:
+            for progress in query.recentProgress:
+                self._take(progress)
+        # A query that waits tells of its last epoch again and again, without rows.
+        self.rows_per_s = float(last["processedRowsPerSecond"] or 0.0)
+        self.lags |= lag_of(last)
 
     def _take(self, progress: Any) -> None:
-        epoch, rows = int(progress["batchId"]), int(progress["numInputRows"])
-        # A query that waits tells of its last epoch again and again, without rows.
+        epoch = int(progress["batchId"])
         if self.epoch is not None and epoch <= self.epoch:
             return
         self.epoch = epoch
-        self.rows += rows
-        self.rows_per_s = float(progress["processedRowsPerSecond"] or 0.0)
-        self.lags |= lag_of(progress)
+        self.rows += int(progress["numInputRows"])
         observed = progress["observedMetrics"] or {}
         if COUNT in observed:
             self.dead_letters += int(observed[COUNT]["rows"])

@@ -1,27 +1,22 @@
 """Runs a pipeline until it is asked to stop, has read what there is, or fails.
 
-Everything that Spark can object to is found before the first query starts. A query that fails ends
-the pipeline with one error, and the others are stopped. To stop is to let the micro-batches that
-are under way end, for a while; what is cut short is repeated at the next start from the
-checkpoint.
+Everything that Spark can object to is found before the first query starts.
 """
 
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
-from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from penstock.client import Admin, Connection, NewTopic
-from penstock.clock import SystemClock
-from penstock.errors import InvalidRequest, PenstockError, TopicExists
+from penstock.errors import InvalidRequest, TopicExists
 from penstock.pipelines import DEAD_LETTERS, Pipeline, TopicSink, query_path, running
 from penstock.spark.pipelines.dead_letters import dead_letters_of
-from penstock.spark.pipelines.progress import PipelineProgress, QueryWatch, sum_up
+from penstock.spark.pipelines.progress import PipelineProgress
+from penstock.spark.pipelines.queries import Queries
 from penstock.spark.pipelines.sinks import (
     QueryPlace,
     shape,
@@ -32,12 +27,9 @@ from penstock.spark.pipelines.sinks import (
 from penstock.spark.pipelines.views import Views
 
 if TYPE_CHECKING:
-    from pyspark.sql.streaming.query import StreamingQuery
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 BOOTSTRAP_DEFAULT = "localhost:9092"
-LOOK_AGAIN_S = 0.25
-STOP_WAIT_S = 30.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,8 +64,8 @@ def run_pipeline(
             )
         _create_topics(pipeline, cluster.bootstrap)
         writers = _writers(pipeline, shaped, views.failures, cluster)
-        with _started(writers) as queries:
-            return _watch(queries, is_stopping, show)
+        with Queries(writers) as queries:
+            return queries.watch(is_stopping, show)
 
 
 @contextmanager
@@ -133,68 +125,3 @@ def _writers(
             letters, pipeline.dead_letters, place(DEAD_LETTERS), guarantee="exactly_once"
         )
     return writers
-
-
-@contextmanager
-def _started(writers: dict[str, "DataStreamWriter"]) -> Iterator[dict[str, "StreamingQuery"]]:
-    queries: dict[str, StreamingQuery] = {}
-    try:
-        for name, writer in writers.items():
-            queries[name] = _start(name, writer)
-        yield queries
-    finally:
-        for query in queries.values():
-            query.stop()
-
-
-def _start(name: str, writer: "DataStreamWriter") -> "StreamingQuery":
-    try:
-        return writer.start()
-    except PySparkException as error:
-        raise PenstockError(f"the query of {name} does not start: {_reason(error)}") from None
-
-
-def _watch(
-    queries: dict[str, "StreamingQuery"],
-    is_stopping: Callable[[], bool],
-    show: Callable[[PipelineProgress], None],
-) -> PipelineProgress:
-    watches = {name: QueryWatch() for name in queries}
-    while True:
-        is_asked = is_stopping()
-        if is_asked:
-            _settle(queries)
-        is_over = is_asked or not any(query.isActive for query in queries.values())
-        for name, query in queries.items():
-            watches[name].look(query)
-            _raise_failure(name, query)
-        progress = sum_up(watches)
-        show(progress)
-        if is_over:
-            return progress
-        time.sleep(LOOK_AGAIN_S)
-
-
-def _settle(queries: dict[str, "StreamingQuery"]) -> None:
-    """Stop each query between two micro-batches, or where it is when that takes too long."""
-    clock = SystemClock()
-    deadline_s = clock.steady_s() + STOP_WAIT_S
-    for query in queries.values():
-        while query.isActive and query.status["isTriggerActive"]:
-            if clock.steady_s() >= deadline_s:
-                break
-            time.sleep(LOOK_AGAIN_S / 10)
-        query.stop()
-
-
-def _raise_failure(name: str, query: "StreamingQuery") -> None:
-    error = query.exception()
-    if error is not None:
-        raise PenstockError(f"the query of {name} failed: {_reason(error)}")
-
-
-def _reason(error: Exception) -> str:
-    """Return the line that says what happened: the innermost error, without Java's stack."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    own = [line for line in lines if line.startswith("penstock.errors.")]
-    return own[-1].partition(": ")[2] if own else lines[0]

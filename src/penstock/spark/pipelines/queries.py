@@ -1,0 +1,113 @@
+"""The queries of a running pipeline: started together, watched, and stopped together.
+
+A query that fails ends the pipeline with one error. Only what a busy machine does to Spark's Python
+processes is tried again from the checkpoint, a few times: Spark gives a process ten seconds to
+start, and does not try again itself. To stop is to let the micro-batches that are under way end,
+for a while; what is cut short is repeated at the next start.
+"""
+
+import logging
+import time
+from collections.abc import Callable, Mapping
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+from pyspark.errors import PySparkException
+
+from penstock.clock import SystemClock
+from penstock.errors import PenstockError
+from penstock.spark.pipelines.progress import PipelineProgress, QueryWatch, sum_up
+
+if TYPE_CHECKING:
+    from pyspark.sql.streaming.query import StreamingQuery
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+LOOK_AGAIN_S = 0.25
+STOP_WAIT_S = 30.0
+RESTARTS_MAX = 5
+_PASSING = ("Python worker failed to connect back", "Python worker exited unexpectedly")
+_log = logging.getLogger("penstock.spark")
+
+
+class Queries:
+    """Runs one query for each writer while it is entered."""
+
+    def __init__(self, writers: Mapping[str, "DataStreamWriter"]) -> None:
+        self._writers = writers
+        self._queries: dict[str, StreamingQuery] = {}
+        self._watches = {name: QueryWatch() for name in writers}
+        self._restarts = 0
+
+    def __enter__(self) -> Self:
+        try:
+            for name in self._writers:
+                self._start(name)
+        except PenstockError:
+            self._stop()
+            raise
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._stop()
+
+    def watch(
+        self, is_stopping: Callable[[], bool], show: Callable[[PipelineProgress], None]
+    ) -> PipelineProgress:
+        """Wait for the end, showing progress; raise what has ended a query."""
+        while True:
+            is_asked = is_stopping()
+            if is_asked:
+                self._settle()
+            is_over = is_asked or not any(query.isActive for query in self._queries.values())
+            for name, query in list(self._queries.items()):
+                self._watches[name].look(query)
+                if (error := query.exception()) is not None:
+                    self._restart(name, error)
+                    is_over = is_asked
+            progress = sum_up(self._watches)
+            show(progress)
+            if is_over:
+                return progress
+            time.sleep(LOOK_AGAIN_S)
+
+    def _start(self, name: str) -> None:
+        try:
+            self._queries[name] = self._writers[name].start()
+        except PySparkException as error:
+            raise PenstockError(f"the query of {name} does not start: {reason_of(error)}") from None
+
+    def _restart(self, name: str, error: Exception) -> None:
+        """Start a query again after a failure that passes; raise any other."""
+        is_passing = any(text in str(error) for text in _PASSING)
+        if not is_passing or self._restarts >= RESTARTS_MAX:
+            raise PenstockError(f"the query of {name} failed: {reason_of(error)}")
+        self._restarts += 1
+        _log.warning("the query of %s is started again: %s", name, reason_of(error))
+        self._start(name)
+
+    def _settle(self) -> None:
+        """Stop each query between two micro-batches, or where it is when that takes too long."""
+        clock = SystemClock()
+        deadline_s = clock.steady_s() + STOP_WAIT_S
+        for query in self._queries.values():
+            while query.isActive and query.status["isTriggerActive"]:
+                if clock.steady_s() >= deadline_s:
+                    break
+                time.sleep(LOOK_AGAIN_S / 10)
+            query.stop()
+
+    def _stop(self) -> None:
+        for query in self._queries.values():
+            query.stop()
+
+
+def reason_of(error: Exception) -> str:
+    """Return the line that says what happened: ours if there is one, without Java's stack."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    own = [line for line in lines if line.startswith("penstock.errors.")]
+    return own[-1].partition(": ")[2] if own else lines[0]
