@@ -1,6 +1,7 @@
 """Pipelines: values are decoded, rows that fail are told, and queries go on from checkpoints."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,7 @@ from pyspark.sql import SparkSession
 from penstock.client import Client
 from penstock.errors import InvalidRequest
 from penstock.pipelines import load_pipeline
-from penstock.spark import ClusterAddress, check_pipeline, run_pipeline
+from penstock.spark import ClusterAddress, PipelineProgress, check_pipeline, run_pipeline
 from tests.kafka_clients import new_topic, publish, read_from, unique
 from tests.processes import NodeProcess
 
@@ -30,7 +31,7 @@ def pipeline_file(directory: Path, text: str) -> Path:
     return file
 
 
-def test_a_topic_goes_into_files_and_on_from_the_checkpoint(
+def test_a_topic_goes_into_files_until_it_is_stopped_and_on_from_the_checkpoint(
     spark: SparkSession, node: NodeProcess, tmp_path: Path
 ) -> None:
     topic = new_topic(node, partitions=2)
@@ -54,7 +55,14 @@ sinks:
 
     first = run_pipeline(spark, pipeline, cluster=cluster_of(node))
     publish(node, topic, [b"c"])
-    second = run_pipeline(spark, pipeline, cluster=cluster_of(node))
+    seen: list[PipelineProgress] = []
+    second = run_pipeline(
+        spark,
+        replace(pipeline, trigger_ms=100),
+        cluster=cluster_of(node),
+        is_stopping=lambda: bool(seen) and seen[-1].rows > 0,
+        show=seen.append,
+    )
 
     assert (first.rows, second.rows, second.lag, second.dead_letters) == (2, 1, 0, 0)
     rows = spark.read.parquet(str(tmp_path / "out")).collect()

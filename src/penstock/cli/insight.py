@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -36,6 +37,10 @@ ToTime = Annotated[
     str | None,
     typer.Option("--to-time", metavar="TIME", show_default=False, help="Only before this time."),
 ]
+IncludeDeleted = Annotated[
+    bool,
+    typer.Option("--include-deleted", help="Read what retention has removed from the archives."),
+]
 Out = Annotated[
     Path | None,
     typer.Option(
@@ -57,6 +62,7 @@ def traffic(
     *,
     from_time: FromTime = None,
     to_time: ToTime = None,
+    include_deleted: IncludeDeleted = False,
     out: Out = None,
     master: Master = MASTER_DEFAULT,
     remote: Remote = None,
@@ -68,7 +74,8 @@ def traffic(
         from penstock.spark import traffic_report
     span = _span(from_time, to_time)
     with _session(master, remote, is_silent=as_json) as session:
-        report = traffic_report(session, _scope(topics, bootstrap, URL_DEFAULT, span))
+        scope = _scope(topics, bootstrap, URL_DEFAULT, span)
+        report = traffic_report(session, replace(scope, includes_deleted=include_deleted))
     _show(report, out, as_json=as_json)
 
 
@@ -78,6 +85,7 @@ def hot_keys(
     *,
     from_time: FromTime = None,
     to_time: ToTime = None,
+    include_deleted: IncludeDeleted = False,
     out: Out = None,
     master: Master = MASTER_DEFAULT,
     remote: Remote = None,
@@ -89,7 +97,8 @@ def hot_keys(
         from penstock.spark import hot_keys_report
     span = _span(from_time, to_time)
     with _session(master, remote, is_silent=as_json) as session:
-        report = hot_keys_report(session, _scope(topics, bootstrap, URL_DEFAULT, span))
+        scope = _scope(topics, bootstrap, URL_DEFAULT, span)
+        report = hot_keys_report(session, replace(scope, includes_deleted=include_deleted))
     _show(report, out, as_json=as_json)
 
 

@@ -18,6 +18,8 @@ class Scope:
     url: str
     start_ms: int | None = None
     end_ms: int | None = None
+    includes_deleted: bool = False
+    """Whether what retention has removed is read from the archives of the topics."""
 
     def partitions(self) -> list[TopicPartition]:
         """Return the partitions of all topics; one that does not exist raises."""
@@ -32,6 +34,8 @@ class Scope:
             .option("subscribe", ",".join(self.topics))
             .option("columns", f"timestamp,{columns}")
         )
+        if self.includes_deleted:
+            reader = reader.option("includeDeleted", "true")
         if self.start_ms is not None and is_bounded:
             # Where nothing is that new there is nothing to read, which is no error.
             reader = reader.option("startingTimestamp", str(self.start_ms))

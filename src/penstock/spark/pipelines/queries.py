@@ -23,8 +23,10 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 LOOK_AGAIN_S = 0.25
+START_WAIT_S = 15.0
 STOP_WAIT_S = 30.0
-RESTARTS_MAX = 5
+RESTARTS_MAX = 10
+RESTART_PAUSE_S = 1.0
 _PASSING = ("Python worker failed to connect back", "Python worker exited unexpectedly")
 _log = logging.getLogger("penstock.spark")
 
@@ -76,10 +78,17 @@ class Queries:
             time.sleep(LOOK_AGAIN_S)
 
     def _start(self, name: str) -> None:
+        """Start a query, and wait until it begins: processes that start together start slowly."""
         try:
-            self._queries[name] = self._writers[name].start()
+            query = self._queries[name] = self._writers[name].start()
         except PySparkException as error:
             raise PenstockError(f"the query of {name} does not start: {reason_of(error)}") from None
+        clock = SystemClock()
+        deadline_s = clock.steady_s() + START_WAIT_S
+        while query.isActive and query.status["message"].startswith("Initializing"):
+            if clock.steady_s() >= deadline_s:
+                break
+            time.sleep(LOOK_AGAIN_S / 10)
 
     def _restart(self, name: str, error: Exception) -> None:
         """Start a query again after a failure that passes; raise any other."""
@@ -88,6 +97,7 @@ class Queries:
             raise PenstockError(f"the query of {name} failed: {reason_of(error)}")
         self._restarts += 1
         _log.warning("the query of %s is started again: %s", name, reason_of(error))
+        time.sleep(RESTART_PAUSE_S)
         self._start(name)
 
     def _settle(self) -> None:
