@@ -204,6 +204,54 @@ def test_a_damaged_replica_of_the_metadata_begins_anew_and_catches_up(
     assert view_from(damaged).replicas == view_from(cluster[1]).replicas
 
 
+def test_metadata_that_turns_out_to_be_damaged_is_replaced_while_the_node_runs(
+    tmp_path: Path,
+) -> None:
+    with ClusterProcess(tmp_path, 3) as cluster:
+        topic = new_replicated_topic(cluster, unique("before"))
+        cluster[3].kill()
+        for _ in range(3):
+            new_replicated_topic(cluster, unique("what-the-third-node-lacks"))
+        damaged = cluster[2]
+        path = damaged.data_dir / "metadata" / f"{1:020}.state"
+        wait_for(lambda: len({_entries(cluster[each]) for each in (1, 2)}) == 1, "both know it")
+        whole = _entries(damaged)
+        with path.open("r+b") as file:
+            file.seek(len(whole) - 5)
+            file.write(bytes([whole[-5] ^ 0x10]))
+        cluster[1].kill()
+
+        # Now the damaged one has to lead, and to read what it sends.
+        cluster[3].launch()
+        wait_for(lambda: _says(damaged, "replica failed"), "the damage is noticed")
+        cluster[1].start()
+
+        wait_for(lambda: _says(damaged, "metadata replaced"), "the metadata is replaced")
+        later = new_replicated_topic(cluster, unique("later"))
+        for name in (topic, later):
+            publish(cluster[1], name, [b"afterwards"])
+            wait_for(
+                lambda name=name: b"afterwards" in stored_bytes(damaged, name, 0),
+                "the node follows again",
+            )
+        assert view_from(damaged).replicas == view_from(cluster[1]).replicas
+        damaged.kill()
+        damaged.start()
+        assert view_from(damaged).replicas == view_from(cluster[1]).replicas
+
+
+def _entries(node: NodeProcess) -> bytes:
+    """The metadata of a node, without zeros that were written ahead."""
+    return (node.data_dir / "metadata" / f"{1:020}.state").read_bytes().rstrip(b"\0")
+
+
+def _says(node: NodeProcess, message: str) -> bool:
+    return any(
+        line["message"] == message and line.get("log", "metadata") == "metadata"
+        for line in node.log_lines()
+    )
+
+
 def test_damage_that_comes_to_light_while_a_log_is_in_use_is_replaced_too(tmp_path: Path) -> None:
     with ClusterProcess(tmp_path, 3) as cluster:
         topic = new_replicated_topic(cluster, unique("used"))

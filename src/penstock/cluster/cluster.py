@@ -53,7 +53,7 @@ from penstock.errors import (
     PenstockError,
     Unavailable,
 )
-from penstock.ids import NodeId, ProducerId, TopicPartition
+from penstock.ids import EntryIndex, NodeId, ProducerId, TopicPartition
 from penstock.log import Damage, Segment
 from penstock.raft import (
     Membership,
@@ -217,9 +217,7 @@ class Cluster:
         log = await self._workplace.in_thread(
             lambda: self.replicas.open_metadata(founding, are_others_expected=are_others_expected)
         )
-        self._changes.log = log
-        self._opened(log, None)
-        log.on_leadership = lambda: self._metadata_leadership(log)
+        self._metadata_opened(log)
         self.metadata.watch(self._work.set)
         self._spawn(self._reconcile_rounds())
         self._spawn(self._steward_rounds())
@@ -228,6 +226,37 @@ class Cluster:
             self._spawn(self.leadership.balance_rounds(interval_s))
         self.replicas.begin_metadata(log)
         await self._notify()
+
+    def _metadata_opened(self, log: ReplicatedLog) -> None:
+        self._changes.log = log
+        self._opened(log, None)
+        log.on_leadership = lambda: self._metadata_leadership(log)
+
+    async def _replace_metadata(self) -> None:
+        """Get the metadata from the others when it turns out to be damaged while it is in use.
+
+        This node goes by what it knew until the new replica, under another incarnation, has caught
+        up so far that it knows of that incarnation. From then on the new one is what it knows.
+        A crash before that is a start with a replica that was begun anew.
+        """
+        learnt = ClusterMetadata()
+        self._changes.log = None
+        log = await self.replicas.replace_metadata(learnt)
+        self._metadata_opened(log)
+        # Damaged again, it is replaced again by the next round.
+        with suppress(PenstockError):
+            await self._registration.repeat()
+            if self._is_recent(learnt):
+                self._learn(log, learnt)
+
+    def _learn(self, log: ReplicatedLog, learnt: ClusterMetadata) -> None:
+        """Go by a new replica of the metadata. Nothing awaits here, so no entry comes between."""
+        version = self.metadata.version
+        self.metadata.restore(learnt.snapshot(), EntryIndex(log.applied_index + 1))
+        self.metadata.version = max(version, self.metadata.version) + 1
+        log.machine = self.metadata
+        logger.info("metadata replaced", extra={"index": log.applied_index})
+        self._work.set()
 
     def _tell(self) -> None:
         """Wake those who wait for a change, from code that cannot wait."""
@@ -463,11 +492,13 @@ class Cluster:
 
     async def _reconcile_rounds(self) -> None:
         await self.replicas.empty_deleted()
-        while not self._is_metadata_recent():
+        while not self._is_recent(self.metadata):
             await self._wait_for_change()
         known: set[int] = set()
         while True:
             self._work.clear()
+            if self.metadata.is_current and self.replicas.is_metadata_replaceable:
+                await self._replace_metadata()
             version = self.metadata.version
             for node in self.metadata.nodes.values():
                 self.links.know(NodeId(node.node_id), Address(node.peer_host, node.peer_port))
@@ -479,14 +510,14 @@ class Cluster:
             await self._notify()
             await self._work.wait()
 
-    def _is_metadata_recent(self) -> bool:
+    def _is_recent(self, metadata: ClusterMetadata) -> bool:
         """False while metadata that was begun anew tells of a past that this node has outlived.
 
         In that past this node may found groups that it has left since, and whose votes it has
         forgotten. What it was when it registered under the new incarnation, it is still.
         """
         incarnation = self.replicas.identity.replaced.get(METADATA_GROUP)
-        own = self.metadata.nodes.get(self.member.node)
+        own = metadata.nodes.get(self.member.node)
         is_known = own is not None and own.replaced.get(METADATA_GROUP) == incarnation
         return incarnation is None or is_known
 

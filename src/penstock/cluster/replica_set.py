@@ -170,6 +170,29 @@ class ReplicaSet:
         self.by_group[METADATA_GROUP] = log
         return log
 
+    @property
+    def is_metadata_replaceable(self) -> bool:
+        """True when the metadata turned out to be damaged, and others do without this replica."""
+        log = self.by_group.get(METADATA_GROUP)
+        return (
+            log is not None
+            and isinstance(log.failure, Corruption)
+            and len(log.raft.membership.voters) > 1
+            and self.is_led(METADATA_GROUP)
+        )
+
+    async def replace_metadata(self, machine: ClusterMetadata) -> ReplicatedLog:
+        """Begin the damaged metadata anew, with a machine that knows nothing yet."""
+        await self._close_log(self.by_group.pop(METADATA_GROUP))
+        log = await self._workplace.in_thread(lambda: self._begin_metadata_anew(machine))
+        self.by_group[METADATA_GROUP] = log
+        return log
+
+    def _begin_metadata_anew(self, machine: ClusterMetadata) -> ReplicatedLog:
+        directory = self._directories.metadata
+        self._begin_anew("metadata", METADATA_GROUP, directory)
+        return self._open_log("metadata", METADATA_GROUP, directory, machine)
+
     def _open_metadata(self, founding: Membership) -> ReplicatedLog:
         """Open the metadata, after beginning it where a crash came between founding and that.
 
