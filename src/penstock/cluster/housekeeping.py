@@ -165,7 +165,9 @@ class Housekeeper:
 
     async def _tidy_log(self, log: ReplicatedLog) -> None:
         now_ms = self._workplace.clock.now_ms()
-        await undisturbed(log.run_exclusive(lambda: log.log.seal_if_due(now_ms)))
+        if log.log.is_seal_due(now_ms):
+            # It may not be any more when its turn has come.
+            await undisturbed(log.run_exclusive(lambda: log.log.seal_if_due(now_ms)))
         if len(log.log.segments) < 2 or log.is_held:
             return
         await undisturbed(log.save_snapshot())

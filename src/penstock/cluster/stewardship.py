@@ -20,7 +20,7 @@ from penstock.cluster.replicated_log import ReplicatedLog
 from penstock.cluster.steward import Change, GroupView, HandOver, Settled, next_step
 from penstock.errors import Conflict, InvalidRequest, Unavailable
 from penstock.ids import NodeId
-from penstock.raft import Incarnation, Member, Membership
+from penstock.raft import Incarnation, Member, Membership, Role
 
 logger = logging.getLogger(__name__)
 
@@ -47,7 +47,10 @@ class Stewardship:
         if len(self._settled) > len(wanted):
             self._settled.clear()
         for log in logs:
-            if self._is_settled(log, wanted) or not log.is_serving:
+            # Most of a thousand groups are led elsewhere or rest, and rounds come thrice a second.
+            if log.raft.role is not Role.LEADER or self._is_settled(log, wanted):
+                continue
+            if not log.is_serving:
                 continue
             if log.identity.group == METADATA_GROUP:
                 self._tend_metadata(log)

@@ -514,6 +514,10 @@ class PartitionLog:
         self._checkpoint.withdraw()
         self._checkpointed_index = EntryIndex(0)
 
+    def is_seal_due(self, now_ms: int) -> bool:
+        """Whether the active segment is old enough to be sealed."""
+        return bool(self.segments) and self._is_full(self.segments[-1], 0, now_ms)
+
     def seal_if_due(self, now_ms: int) -> bool:
         """Begin a new segment when the active one is old, so that retention can take it.
 
@@ -521,7 +525,7 @@ class PartitionLog:
         """
         assert self._open_flush is None
         assert self._running_flush is None
-        if not self.segments or not self._is_full(self.segments[-1], 0, now_ms):
+        if not self.is_seal_due(now_ms):
             return False
         flush = self._begin_flush(0, now_ms)
         self._running_flush = flush
