@@ -67,9 +67,15 @@ def api_versions_request() -> bytes:
 
 def produce_request(topic: str, partition: int, *, records: int, value_bytes: int) -> bytes:
     """Return a request that publishes one batch and is answered when the batch is committed."""
+    return produce_values_request(topic, partition, [b"x" * value_bytes] * records)
+
+
+def produce_values_request(topic: str, partition: int, values: Sequence[bytes]) -> bytes:
+    """Return a request that publishes one batch of these values."""
     now_ms = time.time_ns() // 1_000_000
-    value = b"x" * value_bytes
-    batch = encode_batch([Record(number, now_ms, None, value) for number in range(records)])
+    batch = encode_batch(
+        [Record(number, now_ms, None, value) for number, value in enumerate(values)]
+    )
     body = struct.pack(">hhi", -1, -1, _WAIT_MS) + struct.pack(">i", 1) + _text(topic.encode())
     body += struct.pack(">iii", 1, partition, len(batch)) + batch
     return _framed(_PRODUCE, body)

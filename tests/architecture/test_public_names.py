@@ -50,7 +50,7 @@ PUBLIC_NAMES = {
         run_pipeline split_ranges traffic_report
         ArchiveLocation ArchiveService ArchiveServiceSettings ArchiveStatus ArchiveTable
         ArchivedPartitionStatus ArchivedTopicId Compacted Verdict archive_statuses
-        compact_archive verify_archive
+        Replay compact_archive read_here run_replay verify_archive
     """,
     "penstock.testing": """
         AsyncEmbeddedBroker DriftingClock EmbeddedBroker MachineStopped Schedule SimClock SimDisk

@@ -1,5 +1,6 @@
 """Topics are archived once each record, whoever is killed, and read back together with the log."""
 
+import json
 import os
 import signal
 import subprocess
@@ -24,8 +25,10 @@ from penstock.spark import (
     ArchiveTable,
     FetchSettings,
     RecordRange,
+    Replay,
     archive_statuses,
     compact_archive,
+    run_replay,
     verify_archive,
 )
 from penstock.spark.archiving import ArchiveJob
@@ -34,6 +37,7 @@ from tests.kafka_clients import new_producer, unique, wait_until
 from tests.processes import NodeProcess
 
 SEGMENT_BYTES = "2048"
+FIRST_MS, STEP_MS = 1_763_294_400_000, 40_000
 COLUMNS = ("key", "value", "partition", "offset", "timestamp", "headers")
 # Runs the command with a driver that is killed where the argument says.
 KILLED = """
@@ -96,7 +100,7 @@ def publish_numbers(node: NodeProcess, topic: str, numbers: range) -> None:
             key=b"key %d" % number,
             partition=number % 2,
             headers=[("number", b"%d" % number)] if number % 3 == 0 else None,
-            timestamp=1_763_294_400_000 + 40_000 * number,
+            timestamp=FIRST_MS + STEP_MS * number,
         )
     assert producer.flush(30) == 0
 
@@ -134,7 +138,7 @@ def test_retention_takes_what_is_archived_and_a_read_has_it_all(
 
     whole = reading(subscribe=topic, includeHeaders=True, includeDeleted=True, minPartitions=5)
     rows = whole.load().select(*COLUMNS).collect()
-    later = reading(subscribe=topic, includeDeleted=True, startingTimestamp=1_763_294_400_000 + 1)
+    later = reading(subscribe=topic, includeDeleted=True, startingTimestamp=FIRST_MS + 1)
     stream = streaming(
         subscribe=topic, includeDeleted=True, startingOffsets="earliest", maxBytesPerTrigger=15000
     ).load()
@@ -224,9 +228,9 @@ def test_a_repeated_micro_batch_adds_nothing(
 def test_a_reader_that_retention_overtakes_goes_on_in_the_archive(
     spark: SparkSession, node: NodeProcess, client: Client, tmp_path: Path
 ) -> None:
-    topic = archived_topic(client, tmp_path, retention_bytes="-1")
+    topic = archived_topic(client, tmp_path)
+    ArchiveTable.create(ArchiveLocation(str(tmp_path / "archive")))
     publish_numbers(node, topic, range(200))
-    archive(spark, node, topic)
     place = ArchivePlace(
         ArchiveLocation(str(tmp_path / "archive")), ArchivedTopicId(topic, client.topic(topic).id)
     )
@@ -239,11 +243,12 @@ def test_a_reader_that_retention_overtakes_goes_on_in_the_archive(
     )
     first = next(batches)
 
-    client.alter_topic(topic, settings={"retention.bytes": "0"})
+    archive(spark, node, topic)
     wait_until(lambda: client.topic(topic).partitions[0].start > 80, "segments go")
     rest = rows_of(batches)
 
     found = [*first["offset"].to_pylist(), *(row["offset"] for row in rest)]
+    assert 0 < len(first) < 100
     assert found == list(range(100))
 
 
@@ -261,13 +266,88 @@ def test_a_topic_that_was_deleted_is_read_from_its_archive(
 
     path = str(tmp_path / "archive")
     gone = reading(subscribe=topic, includeDeleted=True, archivePath=path).load().collect()
+    told = consumed(node, topic, "--archive", path, "--partition", "0", "--offset", "3")
     client.create_topic(topic, partitions=2, replication_factor=1, settings={"archive.path": path})
     publish_numbers(node, topic, range(500, 510))
     archive(spark, node, topic)
     again = reading(subscribe=topic, includeDeleted=True).load().collect()
 
     assert numbers_of(gone) == list(range(30))
+    assert [each["offset"] for each in told] == list(range(3, 15))
     assert numbers_of(again) == list(range(500, 510))
+
+
+def test_a_window_is_read_and_replayed_with_what_retention_removed(
+    spark: SparkSession, node: NodeProcess, client: Client, tmp_path: Path
+) -> None:
+    topic, into = archived_topic(client, tmp_path), unique("replayed")
+    client.create_topic(into, partitions=3, replication_factor=1, settings={"retention.ms": "-1"})
+    publish_numbers(node, topic, range(100))
+    archive(spark, node, topic)
+    publish_numbers(node, topic, range(100, 120))
+    begin_ms, end_ms = FIRST_MS + 10 * STEP_MS, FIRST_MS + 110 * STEP_MS
+
+    window = consumed(
+        node, topic, "--include-deleted", "--from-time", str(begin_ms), "--to-time", str(end_ms)
+    )
+    replay = Replay(
+        bootstrap=node.bootstrap,
+        url=node.http_url,
+        topic=topic,
+        into=into,
+        from_ms=begin_ms,
+        to_ms=end_ms,
+    )
+    assert run_replay(spark, replay) == 100
+    again = consumed(node, into, "--from-beginning", "--exit-at-end")
+
+    assert [int(each["value"].split(".")[0]) for each in window] == [
+        *range(10, 110, 2),
+        *range(11, 110, 2),
+    ]
+    assert [each["offset"] for each in window] == [*range(5, 55), *range(5, 55)]
+    contents = ("key", "value", "headers", "timestamp_ms")
+    assert sorted(str([each[name] for name in contents]) for each in again) == sorted(
+        str([each[name] for name in contents]) for each in window
+    )
+
+
+def test_a_snapshot_of_a_compacted_topic_has_the_values_of_its_time(
+    spark: SparkSession, node: NodeProcess, client: Client, tmp_path: Path
+) -> None:
+    topic = archived_topic(
+        client, tmp_path, partitions=1, cleanup_policy="compact", retention_ms="-1",
+        min_cleanable_dirty_ratio="0.01",
+    )  # fmt: skip
+    producer = new_producer(node, batch_num_messages=2, linger_ms=0)
+    for number in range(60):
+        value = None if number == 30 else b"%d" % number + b"." * 100
+        producer.produce(topic, value, key=b"key %d" % (number % 3), timestamp=FIRST_MS + number)
+        producer.flush(30)
+    archive(spark, node, topic)
+    held = len(consumed(node, topic, "--from-beginning", "--exit-at-end"))
+    wait_until(
+        lambda: len(consumed(node, topic, "--from-beginning", "--exit-at-end")) < max(held, 30),
+        "older values go",
+    )
+
+    before = consumed(node, topic, "--from-snapshot", str(FIRST_MS + 30))
+    after = consumed(node, topic, "--from-snapshot", str(FIRST_MS + 32))
+
+    assert [(each["offset"], each["key"]) for each in before] == [
+        (27, "key 0"), (28, "key 1"), (29, "key 2"),
+    ]  # fmt: skip
+    assert [(each["offset"], each["key"]) for each in after] == [(29, "key 2"), (31, "key 1")]
+
+
+def consumed(node: NodeProcess, topic: str, *arguments: str) -> list[dict[str, Any]]:
+    """Run `penstock consume` and return the messages that it writes."""
+    command = [sys.executable, "-m", "penstock.cli", "consume", topic, "--json", *arguments]
+    ended = subprocess.run(
+        [*command, "--bootstrap", node.bootstrap], capture_output=True, timeout=120
+    )
+    assert ended.returncode == 0, ended.stderr.decode()
+    return [json.loads(line) for line in ended.stdout.splitlines()]
 
 
 def test_small_files_are_put_together_and_hold_the_same(

@@ -9,9 +9,10 @@ import typer
 from penstock.cli.connection import open_client
 from penstock.cli.exits import FAILED
 from penstock.cli.interruption import Interruption
-from penstock.cli.options import URL_DEFAULT, Bootstrap, Json, TopicName, Url, split_pair
+from penstock.cli.options import URL_DEFAULT, Bootstrap, Json, TopicName, Url
 from penstock.cli.output import Grid, Output
 from penstock.cli.spark import MASTER_DEFAULT, Master, Remote, needing_spark
+from penstock.cli.storage import StorageOptions, read_storage_options
 from penstock.cli.times import read_duration_s, show_time
 from penstock.cli.waiting import Progress
 from penstock.errors import InvalidRequest
@@ -26,16 +27,6 @@ app = typer.Typer(
     help="Keep what retention removes, in a Delta table on any disk or object store.",
     no_args_is_help=True,
 )
-
-StorageOptions = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--storage-option",
-        metavar="NAME=VALUE",
-        show_default=False,
-        help="For the object store, such as AWS_REGION=eu-west-1; may be repeated.",
-    ),
-]
 
 
 @app.command()
@@ -59,7 +50,7 @@ def enable(
         from penstock.spark import ArchiveLocation, ArchiveTable
     with open_client(url) as client:
         client.topic(topic)
-        ArchiveTable.create(ArchiveLocation(path, _options(storage)))
+        ArchiveTable.create(ArchiveLocation(path, read_storage_options(storage)))
         client.alter_topic(topic, settings={SETTING: path})
     Output(as_json=as_json).show(
         {"topic": topic, "path": path},
@@ -111,7 +102,7 @@ def run(
         bootstrap=bootstrap,
         url=url,
         topics=tuple(topics or ()),
-        storage=tuple(_options(storage).items()),
+        storage=tuple(read_storage_options(storage).items()),
         every_s=every_s,
     )
     with Interruption() as interruption, Progress(is_silent=as_json) as progress:
@@ -141,7 +132,7 @@ def status(
     with needing_spark():
         from penstock.spark import archive_statuses
     topics = [] if topic is None else [topic]
-    _show(archive_statuses(url, topics, _options(storage)), Output(as_json=as_json))
+    _show(archive_statuses(url, topics, read_storage_options(storage)), Output(as_json=as_json))
 
 
 @app.command()
@@ -164,7 +155,9 @@ def verify(
         state = _enabled(client.archives.get(topic))
         compacts = "compact" in client.topic(topic).settings["cleanup.policy"].value
     with Progress(is_silent=as_json) as progress:
-        verdicts = verify_archive(bootstrap, state, _options(storage), show=progress.show)
+        verdicts = verify_archive(
+            bootstrap, state, read_storage_options(storage), show=progress.show
+        )
     is_sound = all(each.is_sound(compacts=compacts) for each in verdicts)
     Output(as_json=as_json).show(
         {"topic": topic, "sound": is_sound, "partitions": verdicts},
@@ -193,7 +186,7 @@ def compact(
         )
     with open_client(url) as client:
         state = _enabled(client.archives.get(topic))
-    table = ArchiveTable.open(ArchiveLocation(state.path, _options(storage)))
+    table = ArchiveTable.open(ArchiveLocation(state.path, read_storage_options(storage)))
     done = compact_archive(table, ArchivedTopicId(topic, state.topic_id), files_min=2)
     removed = table.vacuum()
     Output(as_json=as_json).show(
@@ -209,10 +202,6 @@ def _enabled(state: "ArchiveState") -> "ArchiveState":
             " makes one"
         )
     return state
-
-
-def _options(pairs: list[str] | None) -> dict[str, str]:
-    return dict(split_pair(each, option="--storage-option") for each in pairs or [])
 
 
 def _show(statuses: "list[ArchiveStatus]", output: Output) -> None:

@@ -11,10 +11,12 @@ import typer
 from penstock.cli.bounds import Bounds, start_offset
 from penstock.cli.connection import connect, open_admin
 from penstock.cli.formats import DEFAULT, Writer, compile_format, json_line
+from penstock.cli.history import HistoryRequest, consume_history
 from penstock.cli.interruption import Interruption
 from penstock.cli.options import URL_DEFAULT, Bootstrap, Json, TopicName, Url
 from penstock.cli.output import Output
 from penstock.cli.receive import Receiving, receive
+from penstock.cli.storage import ArchivePath, StorageOptions, read_storage_options
 from penstock.cli.times import read_time_ms
 from penstock.clock import SystemClock
 from penstock.errors import Conflict, TopicNotFound, Unavailable
@@ -88,6 +90,24 @@ def consume(
     exit_at_end: Annotated[
         bool, typer.Option("--exit-at-end", "-e", help="Stop where the topic ends now.")
     ] = False,
+    include_deleted: Annotated[
+        bool,
+        typer.Option(
+            "--include-deleted",
+            help="Read what retention removed from the archive, too, up to where the topic ends.",
+        ),
+    ] = False,
+    from_snapshot: Annotated[
+        str | None,
+        typer.Option(
+            "--from-snapshot",
+            metavar="TIME",
+            show_default=False,
+            help="Read the topic as it was then, with its archive.",
+        ),
+    ] = None,
+    archive: ArchivePath = None,
+    storage: StorageOptions = None,
     isolation: Annotated[Isolation, typer.Option("--isolation")] = Isolation.READ_COMMITTED,
     protocol: Annotated[
         GroupProtocol,
@@ -101,6 +121,9 @@ def consume(
 
     With a group, an offset is committed only after its message was written out. With a queue
     group, which is asked for at --url, a message is acked only after it was.
+
+    --include-deleted, --from-snapshot and --archive read archive and log as one, up to where the
+    topic ends now.
     """
     request = ReadRequest(
         topic=topic,
@@ -120,6 +143,22 @@ def consume(
                 url, writer, Output(as_json=as_json), count_max=count, exit_at_end=exit_at_end
             ),
         )
+        return
+    if include_deleted or from_snapshot is not None or archive is not None:
+        _check_history(request, is_in_group=group is not None, is_snapshot=bool(from_snapshot))
+        history = HistoryRequest(
+            topic=topic,
+            partitions=request.partitions,
+            offset=request.offset,
+            from_ms=request.from_ms,
+            to_ms=request.to_ms,
+            snapshot_ms=read_time_ms(from_snapshot, option="--from-snapshot"),
+            count_max=count,
+            isolation=isolation.value,
+            archive_path=archive,
+            storage=read_storage_options(storage),
+        )
+        consume_history(history, bootstrap, writer, Output(as_json=as_json))
         return
     bounds = Bounds(count_max=count, to_ms=request.to_ms, exit_at_end=exit_at_end)
     admin = open_admin(bootstrap)
@@ -297,6 +336,17 @@ def _check_queue(request: ReadRequest, *, is_in_group: bool) -> None:
             "a queue group hands out what is next; no group, partition, offset or time goes with"
             " it.",
             param_hint="--queue",
+        )
+
+
+def _check_history(request: ReadRequest, *, is_in_group: bool, is_snapshot: bool) -> None:
+    if is_in_group:
+        raise typer.BadParameter("a group reads the log alone.", param_hint="--include-deleted")
+    is_placed = request.offset not in (None, "beginning") or request.from_ms is not None
+    if is_snapshot and (is_placed or request.to_ms is not None):
+        raise typer.BadParameter(
+            "a snapshot begins with the first message and ends at its time.",
+            param_hint="--from-snapshot",
         )
 
 

@@ -12,6 +12,7 @@ from penstock.cli import (
     log,
     pipeline,
     produce,
+    replay,
     schedule,
     serve,
     task,
@@ -58,6 +59,7 @@ app.command("trace")(trace.trace)
 app.add_typer(task.app, name="task")
 app.command("worker")(worker.worker)
 app.add_typer(archive.app, name="archive")
+app.command("replay")(replay.replay)
 app.add_typer(cluster.app, name="cluster")
 app.add_typer(pipeline.app, name="pipeline")
 app.add_typer(insight.app, name="insight")

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
         traffic_report,
     )
     from penstock.spark.lag import lag_of
+    from penstock.spark.local_reading import read_here
     from penstock.spark.options import OPTIONS
     from penstock.spark.pipelines import (
         ClusterAddress,
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     )
     from penstock.spark.planning import split_ranges
     from penstock.spark.ranges import FetchSettings, RecordRange
+    from penstock.spark.replaying import Replay, run_replay
     from penstock.spark.schema import COLUMNS, COLUMNS_WITH_HEADERS, arrow_schema
     from penstock.spark.session import open_session
     from penstock.spark.sink_options import SINK_OPTIONS
@@ -67,6 +69,7 @@ _HOMES = {
     "PenstockSource": "source",
     "PipelineProgress": "pipelines",
     "RecordRange": "ranges",
+    "Replay": "replaying",
     "SINK_OPTIONS": "sink_options",
     "Scope": "insight",
     "arrow_schema": "schema",
@@ -76,8 +79,10 @@ _HOMES = {
     "lag_of": "lag",
     "latency_report": "insight",
     "open_session": "session",
+    "read_here": "local_reading",
     "read_range": "fetching",
     "run_pipeline": "pipelines",
+    "run_replay": "replaying",
     "split_ranges": "planning",
     "traffic_report": "insight",
 }
@@ -101,6 +106,7 @@ __all__ = [
     "PenstockSource",
     "PipelineProgress",
     "RecordRange",
+    "Replay",
     "Scope",
     "Verdict",
     "archive_statuses",
@@ -112,8 +118,10 @@ __all__ = [
     "lag_of",
     "latency_report",
     "open_session",
+    "read_here",
     "read_range",
     "run_pipeline",
+    "run_replay",
     "split_ranges",
     "traffic_report",
     "verify_archive",

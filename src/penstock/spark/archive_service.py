@@ -24,7 +24,7 @@ from penstock.spark.archiving import EPOCH_BYTES, ArchiveJob
 from penstock.spark.failures import told_error
 
 LOOK_AGAIN_S = 1.0
-TOPICS_LOOK_S = 10.0
+TOPICS_LOOK_S = 30.0
 RESTART_PAUSE_S = 5.0
 RESTART_PAUSE_S_MAX = 120.0
 COMPACT_INTERVAL_S = 600.0

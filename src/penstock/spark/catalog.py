@@ -49,12 +49,12 @@ class Catalog:
                     f"topic {place.topic} has no partition {place.partition};"
                     f" it has {len(held[place.topic])} partitions"
                 )
-        return _chosen(selection, held)
+        return chosen_partitions(selection, held)
 
     def remaining_partitions(self) -> list[TopicPartition]:
         """Return those of the wanted partitions that exist now."""
         held = self._ask(lambda: self._brokers.partitions(None))
-        return _chosen(self._options.selection, held)
+        return chosen_partitions(self._options.selection, held)
 
     def earliest(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """Return the first offset that each partition holds."""
@@ -124,7 +124,8 @@ def _named(selection: Selection) -> list[str] | None:
     return sorted({*selection.topics, *(place.topic for place in selection.partitions)})
 
 
-def _chosen(selection: Selection, held: Mapping[str, list[int]]) -> list[TopicPartition]:
+def chosen_partitions(selection: Selection, held: Mapping[str, list[int]]) -> list[TopicPartition]:
+    """Return those of the partitions that are there which are wanted, in order."""
     existing = [
         TopicPartition(topic, partition)
         for topic, partitions in sorted(held.items())

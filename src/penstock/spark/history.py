@@ -1,13 +1,12 @@
 """The whole history of a topic: archive and log as one.
 
-What retention removed comes from the archive, the rest from the log. The archive holds every record
-below its position, and the log is only cut below that position, so the two always meet or overlap.
-Where the log begins is asked when a range is read, not when it is planned; and should retention be
-faster than the reader, so that the log answers that an offset is gone, reading goes on in the
-archive at that offset. Each record comes once, in order, at its offset.
+The archive holds every record below its position, also those that retention or compaction removed
+from the log, and the log holds what comes after: neither removes what is not archived. So a range
+is read from the archive up to that position and from there on in the log. Should the log answer
+that an offset is gone, it was archived and removed meanwhile, and reading goes on in the archive at
+that offset. Each record comes once, in order, at its offset.
 """
 
-import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -18,16 +17,13 @@ from penstock.errors import InvalidRequest, OffsetOutOfRange, TopicNotFound
 from penstock.ids import TopicPartition
 from penstock.spark.archive_reading import ArchiveReader
 from penstock.spark.archive_table import ArchivedTopicId, ArchiveLocation, ArchiveTable
-from penstock.spark.brokers import EARLIEST, brokers_of
-from penstock.spark.catalog import Catalog
+from penstock.spark.catalog import Catalog, chosen_partitions
 from penstock.spark.fetching import RangeReader
 from penstock.spark.options import SourceOptions
 from penstock.spark.ranges import FetchSettings, RecordRange, place_of
-from penstock.spark.retries import retrying
 from penstock.spark.schema import check_columns
 
 ARCHIVE_SETTING = "archive.path"
-_log = logging.getLogger("penstock.spark")
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,55 +46,48 @@ def read_history(
     columns: Sequence[str],
     settings: FetchSettings,
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the records of a range, from the archive where the log has them no more."""
+    """Yield the records of a range, from the archive as far as that goes."""
     check_columns(columns)
-    strict = replace(settings, fails_on_data_loss=True)
-    where = TopicPartition(records.topic, records.partition)
     while len(records):
-        log_start = _log_start(bootstrap, where, settings)
-        if log_start is None or records.start < log_start:
-            stop = records.end if log_start is None else min(log_start, records.end)
-            yield from _archived(place, replace(records, end=stop), columns, settings)
-            records = replace(records, start=stop)
+        archive = place.open()
+        archived = min(records.end, archive.end(records.partition))
+        if records.start < archived:
+            yield from archive.read(replace(records, end=archived), columns=columns)
+            records = replace(records, start=archived)
             continue
-        reader = RangeReader(bootstrap, records, strict)
+        reader = RangeReader(bootstrap, records, replace(settings, fails_on_data_loss=True))
         try:
             yield from reader.record_batches(columns)
         except (OffsetOutOfRange, TopicNotFound):
-            _log.info("the log was cut while it was read", extra={"topic": records.topic})
+            if place.open().end(records.partition) <= reader.offset:
+                yield from _what_is_left(
+                    bootstrap, replace(records, start=reader.offset), place, columns, settings
+                )
+                return
         finally:
             reader.close()
         records = replace(records, start=reader.offset)
 
 
-def _log_start(bootstrap: str, where: TopicPartition, settings: FetchSettings) -> int | None:
-    """Return where the log of a partition begins; None when the topic is gone."""
-    brokers = brokers_of(bootstrap, settings.request_wait_ms / 1000)
-    try:
-        return retrying(
-            lambda: brokers.offsets({where: EARLIEST})[where],
-            brokers.forget_leaders,
-            settings.patience_ms / 1000,
-        )
-    except TopicNotFound:
-        return None
-
-
-def _archived(
-    place: ArchivePlace, records: RecordRange, columns: Sequence[str], settings: FetchSettings
+def _what_is_left(
+    bootstrap: str,
+    records: RecordRange,
+    place: ArchivePlace,
+    columns: Sequence[str],
+    settings: FetchSettings,
 ) -> Iterator[pa.RecordBatch]:
-    archive = place.open()
-    end = min(records.end, max(records.start, archive.end(records.partition)))
-    yield from archive.read(replace(records, end=end), columns=columns)
-    if end < records.end:
-        where = TopicPartition(records.topic, records.partition)
-        message = (
-            f"{place_of(where, end)}: neither the log nor the archive at {place.location.path}"
-            f" holds offsets up to {records.end}"
+    """Go on behind records that are gone for good, unless losses shall be told."""
+    if settings.fails_on_data_loss:
+        where = place_of(TopicPartition(records.topic, records.partition), records.start)
+        raise OffsetOutOfRange(
+            f"{where}: neither the log nor the archive at {place.location.path} holds it;"
+            " failOnDataLoss=false reads what is left"
         )
-        if settings.fails_on_data_loss:
-            raise OffsetOutOfRange(f"{message}; failOnDataLoss=false reads what is left")
-        _log.warning("records are gone and are left out", extra={"place": message})
+    reader = RangeReader(bootstrap, records, settings)
+    try:
+        yield from reader.record_batches(columns)
+    finally:
+        reader.close()
 
 
 class HistoryCatalog(Catalog):
@@ -117,9 +106,10 @@ class HistoryCatalog(Catalog):
 
     def partitions(self) -> list[TopicPartition]:
         """Return the partitions that are wanted, also of a topic that only the archive has."""
-        topics = self._options.selection.topics
+        selection = self._options.selection
+        topics = {*selection.topics, *(place.topic for place in selection.partitions)}
         held = self._topics()
-        gone = [topic for topic in topics if topic not in held]
+        gone = sorted(topic for topic in topics if topic not in held)
         if not gone:
             return super().partitions()
         if self._options.archive_path is None:
@@ -128,7 +118,7 @@ class HistoryCatalog(Catalog):
             topic: self._archive(topic).partitions if topic in gone else held[topic]
             for topic in topics
         }
-        return [TopicPartition(topic, each) for topic in sorted(numbers) for each in numbers[topic]]
+        return chosen_partitions(selection, numbers)
 
     def earliest(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """Return the first offset that the archive or the log holds of each partition."""
