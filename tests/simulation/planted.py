@@ -11,7 +11,7 @@ from typing import Any
 from unittest.mock import patch
 
 from penstock.cluster import housekeeping as housekeeping_module
-from penstock.cluster import replicated_log
+from penstock.cluster import replica_state
 from penstock.cluster import transfer as transfer_module
 from penstock.cluster.housekeeping import Housekeeper
 from penstock.cluster.partition import Partition
@@ -344,8 +344,8 @@ def snapshot_claims_one_entry_too_many() -> Replacements:
     def snapshot_of(index: EntryIndex, term: Term, payload: bytes) -> Any:
         return real(EntryIndex(index + (index > 1)), term, payload)
 
-    real = replicated_log.Snapshot
-    return [(replicated_log, "Snapshot", snapshot_of)]
+    real = replica_state.Snapshot
+    return [(replica_state, "Snapshot", snapshot_of)]
 
 
 @bug

@@ -20,13 +20,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-import msgspec
-
 from penstock.cluster.learner_pace import LearnerPace
 from penstock.cluster.log_view import StoredLog
 from penstock.cluster.machine import EntryReader, Machine
 from penstock.cluster.pace import Pace
 from penstock.cluster.proposal import Proposal
+from penstock.cluster.replica_state import (
+    ReplicaState,
+    check_continues,
+    found_replica,
+    load_state,
+)
 from penstock.cluster.replica_storage import RAFT_KINDS, ReplicaStorage
 from penstock.cluster.transfer import finish_interrupted_transfer
 from penstock.cluster.workplace import Workplace
@@ -46,9 +50,7 @@ from penstock.log import (
     HardStateFile,
     LogSettings,
     PartitionLog,
-    Snapshot,
     StateEntry,
-    load_snapshot,
     save_snapshot,
 )
 from penstock.raft import (
@@ -79,7 +81,6 @@ _DRAIN_BYTES_MAX = 32 * 1024 * 1024
 _QUEUED_BYTES_MAX = 256 * 1024 * 1024
 # An entry that nobody waits for is flushed by itself after this time.
 _SOON_S = 0.02
-FIRST_INDEX = EntryIndex(1)
 
 
 class Transport(Protocol):
@@ -87,19 +88,6 @@ class Transport(Protocol):
 
     def send(self, group: int, message: Message) -> None:
         """Send to the node that the message names."""
-
-
-class SavedState(msgspec.Struct, frozen=True):
-    """The payload of a snapshot: the machine, and what the log needs to go on from there."""
-
-    membership: bytes
-    membership_index: int
-    next_offset: int
-    machine: memoryview
-
-
-_encode_state = msgspec.msgpack.Encoder().encode
-_decode_state = msgspec.msgpack.Decoder(SavedState).decode
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,37 +171,24 @@ class ReplicatedLog:
     def found(
         workplace: Workplace, directory: Path, membership: Membership, machine: Machine
     ) -> None:
-        """Put a replica on disk that belongs to a new group; one that exists is left alone.
-
-        Runs file operations. Every replica of the group is founded with the same membership.
-        """
-        disk = workplace.disk
-        disk.make_directory(directory)
-        if load_snapshot(disk, directory) is None:
-            state = SavedState(membership.encode(), 0, 0, memoryview(machine.snapshot()))
-            snapshot = Snapshot(FIRST_INDEX, Term(0), _encode_state(state))
-            save_snapshot(disk, directory, snapshot)
+        """Put a replica on disk that belongs to a new group. Runs file operations."""
+        found_replica(workplace.disk, directory, membership, machine)
 
     # Recovery.
 
     def _recover(self, hard_state_file: HardStateFile) -> Recovered:
-        snapshot = load_snapshot(self._workplace.disk, self.log.directory)
-        if snapshot is None:
-            state = SavedState(Membership().encode(), 0, 0, memoryview(self.machine.snapshot()))
-            snapshot = Snapshot(FIRST_INDEX, Term(0), _encode_state(state))
-        else:
-            state = _decode_state(snapshot.payload)
-        self._check_continues(snapshot)
+        snapshot, state = load_state(self._workplace.disk, self.log.directory, self.machine)
+        check_continues(self.log, snapshot)
         self.snapshot_bytes = len(snapshot.payload)
         self.machine.restore(state.machine, snapshot.index)
         if self.log.is_empty:
             self.log.begin_at(
                 index=snapshot.index, offset=Offset(state.next_offset), term=snapshot.term
             )
+        self._membership = state.members
         self._snapshot = RaftSnapshot(
-            EntryIndex(snapshot.index - 1), snapshot.term, Membership.decode(state.membership)
+            EntryIndex(snapshot.index - 1), snapshot.term, self._membership
         )
-        self._membership = Membership.decode(state.membership)
         self._membership_index = EntryIndex(state.membership_index)
         saved = hard_state_file.newest
         memberships = [(self._membership_index, self._membership)]
@@ -236,16 +211,6 @@ class ReplicatedLog:
         """Raise `Corruption` when an entry cannot be read that is not in the snapshot."""
         for _, _, index in self.log.rows(self.snapshot_index):
             self.log.payload_at(index)
-
-    def _check_continues(self, snapshot: Snapshot) -> None:
-        """Raise `Corruption` when entries between the snapshot and the log are missing."""
-        if self.log.is_empty:
-            return
-        if not self.log.first_index <= snapshot.index <= self.log.next_index:
-            raise Corruption(
-                f"{self.log.directory} holds entries from {self.log.first_index} to"
-                f" {self.log.next_index}, its newest whole snapshot stands at {snapshot.index}"
-            )
 
     def _offset_after(self, index: int) -> Offset:
         if index < self.log.first_index:
@@ -586,9 +551,8 @@ class ReplicatedLog:
 
     def _installed(self, snapshot: RaftSnapshot) -> None:
         """The log was replaced by a snapshot: go on from its state."""
-        found = load_snapshot(self._workplace.disk, self.log.directory)
-        assert found is not None, "a snapshot is swapped in with its state"
-        state = _decode_state(found.payload)
+        found, state = load_state(self._workplace.disk, self.log.directory, self.machine)
+        assert found.index == snapshot.index + 1, "a snapshot is swapped in with its state"
         self.machine.restore(state.machine, found.index)
         self.snapshot_bytes = len(found.payload)
         self._snapshot = snapshot
@@ -732,14 +696,14 @@ class ReplicatedLog:
         if index == self.snapshot_index or self.is_snapshotting or self.is_held:
             return
         # Nothing awaits between these lines: the machine has applied exactly the entries below.
-        state = SavedState(
+        state = ReplicaState(
             self._membership.encode(),
             self._membership_index,
             self.high_watermark,
             memoryview(self.machine.snapshot()),
         )
         membership = self._membership
-        snapshot = Snapshot(index, self.log.term_at(index - 1), _encode_state(state))
+        snapshot = state.as_of(index, self.log.term_at(index - 1))
         disk, directory = self._workplace.disk, self.log.directory
         self.is_snapshotting = True
         try:
