@@ -74,8 +74,9 @@ class ZerosAhead:
 
     def cut(self, file: DiskFile, size_bytes: int) -> None:
         """Cut the file behind its last entry; a sync makes the cut durable."""
-        file.truncate(size_bytes)
         self._end = 0
+        if file.size() != size_bytes:
+            file.truncate(size_bytes)
 
 
 def torn_bytes(file: DiskFile, position: int) -> int:

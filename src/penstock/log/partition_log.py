@@ -575,8 +575,7 @@ class PartitionLog:
     def close(self) -> None:
         """Checkpoint and release the files; no flush may be running."""
         active = self.segments[-1] if self.segments else None
-        # After a failure there may be entries that are on disk and not counted as written.
-        if active is not None and active.is_on_disk and active.written_rows == active.table.count:
+        if active is not None and active.may_end_with_zeros:
             active.cut_ahead()
         checkpoint = self.take_checkpoint()
         if checkpoint is not None:

@@ -127,6 +127,14 @@ class Segment:
             )
         return self._files
 
+    @property
+    def may_end_with_zeros(self) -> bool:
+        """True when the files are open, and end with the entries or with what was written ahead.
+
+        After a failure there may be entries in the files that are not counted as written.
+        """
+        return self._files is not None and self.written_rows == self.table.count
+
     def path(self, suffix: str) -> Path:
         """Return the path of one of the segment's files."""
         return segment_path(self.directory, self.first_index, suffix)
