@@ -4,7 +4,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: run test check bench simulate chaos demo-failover clean
+.PHONY: run test check bench simulate chaos spark-chaos demo-failover clean
 
 run: $(VENV)/.installed
 	@exec $(BIN)/penstock serve --data-dir ./data
@@ -30,6 +30,11 @@ chaos: SECONDS = 120
 chaos: LOAD = steady
 chaos: $(VENV)/.installed-dev
 	$(BIN)/python -m tests.chaos --seconds $(SECONDS) --nodes $(NODES) --load $(LOAD) $(if $(SEED),--seed $(SEED))
+
+# Drivers, executors and brokers are killed while Spark copies a topic.
+spark-chaos: ROUNDS = 30
+spark-chaos: $(VENV)/.installed-dev
+	$(BIN)/python -m tests.spark_chaos --rounds $(ROUNDS) --nodes $(NODES) $(if $(SEED),--seed $(SEED))
 
 # Three nodes, a steady stream, and the death of a leader, on screen.
 demo-failover: $(VENV)/.installed

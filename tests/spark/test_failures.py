@@ -158,18 +158,42 @@ def test_options_are_refused_before_anything_is_read(
         reading(subscribe="a", startingOffsets="latest").load().count()
 
 
+def run_to_the_end(
+    streaming: Callable[..., DataStreamReader], topic: str, checkpoint: Path
+) -> None:
+    """Read all that a topic holds beyond a checkpoint."""
+    frame = streaming(subscribe=topic, startingOffsets="earliest").load()
+    writer = frame.writeStream.format("noop").trigger(availableNow=True)
+    writer.option("checkpointLocation", str(checkpoint)).start().awaitTermination(DEADLINE_S * 4)
+
+
 def test_a_checkpoint_of_another_topic_ends_the_query_with_one_error(
     node: NodeProcess, streaming: Callable[..., DataStreamReader], tmp_path: Path
 ) -> None:
     first, second = new_topic(node), new_topic(node)
     publish(node, first, [b"1", b"2"])
-
-    def run(topic: str) -> None:
-        frame = streaming(subscribe=topic, startingOffsets="earliest").load()
-        writer = frame.writeStream.format("noop").trigger(availableNow=True)
-        writer.option("checkpointLocation", str(tmp_path)).start().awaitTermination(DEADLINE_S * 4)
-
-    run(first)
+    run_to_the_end(streaming, first, tmp_path)
 
     with pytest.raises(PySparkException, match=f"topic {first} partition 0 offset 2: the part"):
-        run(second)
+        run_to_the_end(streaming, second, tmp_path)
+
+
+def test_a_topic_that_vanished_is_told_with_the_place_that_was_to_be_read(
+    node: NodeProcess, streaming: Callable[..., DataStreamReader], tmp_path: Path
+) -> None:
+    topic = new_topic(node)
+    publish(node, topic, [b"1", b"2"])
+    run_to_the_end(streaming, topic, tmp_path)
+    for deleted in new_admin(node).delete_topics([topic]).values():
+        deleted.result(DEADLINE_S)
+
+    with pytest.raises(PySparkException, match=f"topic {topic} partition 0 offset 2: the part"):
+        run_to_the_end(streaming, topic, tmp_path)
+
+
+def test_a_sink_that_reaches_nobody_names_the_address(spark: SparkSession) -> None:
+    frame = spark.sql("SELECT binary('v') AS value")
+    writer = frame.write.format("penstock").mode("append").option("topic", "any")
+
+    with pytest.raises(PySparkException, match="broker 127.0.0.1:1 cannot be reached"):
+        writer.option("kafka.bootstrap.servers", "127.0.0.1:1").save()

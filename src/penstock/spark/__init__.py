@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from penstock.spark.planning import split_ranges
     from penstock.spark.ranges import FetchSettings, RecordRange
     from penstock.spark.replaying import Replay, run_replay
+    from penstock.spark.resharding import Reshard, ReshardPlan, ReshardSettings, ReshardVerdict
     from penstock.spark.schema import COLUMNS, COLUMNS_WITH_HEADERS, arrow_schema
     from penstock.spark.session import open_session
     from penstock.spark.sink_options import SINK_OPTIONS
@@ -70,6 +71,10 @@ _HOMES = {
     "PipelineProgress": "pipelines",
     "RecordRange": "ranges",
     "Replay": "replaying",
+    "Reshard": "resharding",
+    "ReshardPlan": "resharding",
+    "ReshardSettings": "resharding",
+    "ReshardVerdict": "resharding",
     "SINK_OPTIONS": "sink_options",
     "Scope": "insight",
     "arrow_schema": "schema",
@@ -107,6 +112,10 @@ __all__ = [
     "PipelineProgress",
     "RecordRange",
     "Replay",
+    "Reshard",
+    "ReshardPlan",
+    "ReshardSettings",
+    "ReshardVerdict",
     "Scope",
     "Verdict",
     "archive_statuses",

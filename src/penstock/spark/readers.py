@@ -25,6 +25,7 @@ from pyspark.sql.streaming.datasource import (
 
 from penstock.clock import SystemClock
 from penstock.errors import InvalidRequest, OffsetOutOfRange, TopicNotFound
+from penstock.ids import TopicPartition
 from penstock.spark.brokers import EARLIEST, LATEST
 from penstock.spark.catalog import Catalog
 from penstock.spark.options import SourceOptions
@@ -89,6 +90,7 @@ class PenstockStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if options.end is not None:
             raise InvalidRequest("a stream has no end: endingOffsets and the like are for batches")
         self._options = options
+        self._has_target = False
         self._target: Offsets | None = None
         self._seen: Offsets | None = None
         self._taken_s = SystemClock().steady_s()
@@ -101,6 +103,8 @@ class PenstockStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Return where the next micro-batch ends."""
         begin = offsets_from_json(start)
         end = self._target if self._target is not None else self._latest(begin)
+        if self._has_target:
+            self._target = end
         self._seen = end
         begin |= self._catalog.earliest(place for place in end if place not in begin)
         self._check_loss(begin, end)
@@ -120,8 +124,11 @@ class PenstockStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadAllAvailable()
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        """Remember where the partitions end at this moment."""
-        self._target = self._latest({})
+        """Remember where the partitions end when the first micro-batch is planned.
+
+        By then it is known where the query stands, which an error about a lost partition names.
+        """
+        self._has_target = True
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
         """Return where the partitions end; the query's progress shows it beside its own place."""
@@ -148,10 +155,20 @@ class PenstockStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _latest(self, begin: Offsets) -> Offsets:
         if self._options.fetch.fails_on_data_loss:
-            return self._catalog.latest(self._catalog.partitions())
+            return self._catalog.latest(self._partitions(begin))
         remaining = self._catalog.remaining_partitions()
         # What is gone stays where it was, should it come back.
         return {**begin, **self._catalog.latest(remaining)}
+
+    def _partitions(self, begin: Offsets) -> list[TopicPartition]:
+        """Return all partitions; without those that are gone, where `_check_loss` tells of them."""
+        try:
+            return self._catalog.partitions()
+        except TopicNotFound:
+            remaining = self._catalog.remaining_partitions()
+            if begin.keys() <= set(remaining):
+                raise
+            return remaining
 
     def _check_loss(self, begin: Offsets, end: Offsets) -> None:
         fails = self._options.fetch.fails_on_data_loss
@@ -176,7 +193,7 @@ class PenstockStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         now_s = SystemClock().steady_s()
         is_late = 1000 * (now_s - self._taken_s) >= limits.delay_ms_max
         # All that a query with AvailableNow will see has come, so that it waits for nothing.
-        if self._target is None and not is_late and waiting < (limits.offsets_min or 0):
+        if not self._has_target and not is_late and waiting < (limits.offsets_min or 0):
             return {place: begin[place] for place in end}
         self._taken_s = now_s
         if limits.bytes_max is not None:

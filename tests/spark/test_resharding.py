@@ -1,0 +1,128 @@
+"""A topic is copied into another number of partitions."""
+
+from collections import defaultdict
+from pathlib import Path
+
+import pytest
+from confluent_kafka import TopicPartition as KafkaPartition
+from pyspark.sql import SparkSession
+
+from penstock.errors import Conflict, InvalidRequest
+from penstock.spark import Reshard, ReshardSettings, ReshardVerdict, read_range
+from tests.kafka_clients import new_producer, new_topic, open_consumer, publish, unique
+from tests.processes import NodeProcess
+
+KEYS = 7
+
+
+def publish_numbers(node: NodeProcess, topic: str, numbers: range) -> None:
+    """Publish numbers under few keys, and some without a key."""
+    producer = new_producer(node)
+    for number in numbers:
+        key = None if number % 10 == 9 else b"key-%d" % (number % KEYS)
+        producer.produce(topic, b"%d" % number, key, headers=[("number", b"%d" % number)])
+    assert producer.flush(60) == 0
+
+
+def held(node: NodeProcess, topic: str, partitions: int) -> dict[int, list[tuple[bytes, int]]]:
+    """Return key and number of the records of each partition, in order."""
+    found: dict[int, list[tuple[bytes, int]]] = {}
+    with open_consumer(node, unique("look")) as consumer:
+        for partition in range(partitions):
+            end = consumer.get_watermark_offsets(KafkaPartition(topic, partition), timeout=30)[1]
+            batches = read_range(
+                node.bootstrap, topic, partition, 0, end, columns=["key", "value", "headers"]
+            )
+            found[partition] = [
+                (row["key"], int(row["value"])) for batch in batches for row in batch.to_pylist()
+            ]
+    return found
+
+
+@pytest.fixture
+def settings(node: NodeProcess, tmp_path: Path) -> ReshardSettings:
+    """A topic of two partitions that is to have three."""
+    source = new_topic(node, partitions=2, **{"max.message.bytes": "500000"})
+    return ReshardSettings(
+        bootstrap=node.bootstrap,
+        url=node.http_url,
+        source=source,
+        target=f"{source}-3",
+        partitions=3,
+        directory=tmp_path / "reshard",
+    )
+
+
+def test_rounds_copy_every_record_once_and_keep_the_order_of_each_key(
+    spark: SparkSession, node: NodeProcess, settings: ReshardSettings
+) -> None:
+    publish_numbers(node, settings.source, range(300))
+    assert Reshard(spark, settings).copy() == 300
+    publish_numbers(node, settings.source, range(300, 400))
+
+    again = Reshard(spark, settings)
+    assert again.copy() == 100
+    assert again.copy() == 0
+
+    assert again.verify() == ReshardVerdict(400, 0, 0, 0)
+    by_key = defaultdict(list)
+    places = defaultdict(set)
+    for partition, records in held(node, settings.target, 3).items():
+        for key, number in records:
+            by_key[key].append(number)
+            places[key].add(partition)
+    keyless = by_key.pop(None)  # type: ignore[call-overload]
+    assert sorted(keyless) == list(range(9, 400, 10))
+    for number, (key, numbers) in enumerate(sorted(by_key.items())):
+        assert numbers == [n for n in range(400) if n % KEYS == number and n % 10 != 9], key
+        assert len(places[key]) == 1
+
+    publish(node, settings.target, [b"of nobody"])
+    assert Reshard(spark, settings).verify() == ReshardVerdict(400, 0, 1, 0)
+
+
+def test_a_group_goes_on_in_the_copy_without_missing_a_record(
+    spark: SparkSession, node: NodeProcess, settings: ReshardSettings
+) -> None:
+    publish_numbers(node, settings.source, range(200))
+    group = unique("group")
+    read = {0: 20, 1: 35}
+    with open_consumer(node, group) as consumer:
+        consumer.commit(
+            offsets=[KafkaPartition(settings.source, *each) for each in read.items()],
+            asynchronous=False,
+        )
+    reshard = Reshard(spark, settings)
+    reshard.copy()
+
+    positions = reshard.move_group(group)
+
+    source, target = held(node, settings.source, 2), held(node, settings.target, 3)
+    unread = {number for each, records in source.items() for _, number in records[read[each] :]}
+    ahead = {
+        number
+        for place, offset in positions.items()
+        for _, number in target[place.partition][offset:]
+    }
+    assert unread <= ahead
+    assert len(ahead) < 200
+    for place, offset in positions.items():
+        first = target[place.partition][offset:][:1]
+        assert not first or first[0][1] in unread
+
+
+def test_a_directory_or_a_topic_of_another_copy_is_refused(
+    spark: SparkSession, node: NodeProcess, settings: ReshardSettings, tmp_path: Path
+) -> None:
+    Reshard(spark, settings)
+    taken = new_topic(node, partitions=3)
+    publish(node, taken, [b"something"])
+
+    def changed(**changes: object) -> ReshardSettings:
+        names = ("bootstrap", "url", "source", "target", "partitions", "directory")
+        return ReshardSettings(**({name: getattr(settings, name) for name in names} | changes))
+
+    with pytest.raises(InvalidRequest, match="with 3 partitions, not of"):
+        Reshard(spark, changed(partitions=4))
+    with pytest.raises(Conflict, match=f"topic {taken} exists with 3 partitions and 1 records"):
+        Reshard(spark, changed(target=taken, directory=tmp_path / "other"))
