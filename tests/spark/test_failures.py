@@ -195,5 +195,5 @@ def test_a_sink_that_reaches_nobody_names_the_address(spark: SparkSession) -> No
     frame = spark.sql("SELECT binary('v') AS value")
     writer = frame.write.format("penstock").mode("append").option("topic", "any")
 
-    with pytest.raises(PySparkException, match="broker 127.0.0.1:1 cannot be reached"):
+    with pytest.raises(PySparkException, match=r"broker 127\.0\.0\.1:1 cannot be reached"):
         writer.option("kafka.bootstrap.servers", "127.0.0.1:1").save()

@@ -1,4 +1,4 @@
-"""The driver's program: copies a topic into another one until a file says that all has been sent.
+"""The driver's program: copies and archives a topic until a file says that all has been sent.
 
 `python -m tests.spark_chaos.job BOOTSTRAP URLS DIRECTORY`; the checkpoint is in the directory.
 """
@@ -9,7 +9,7 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from penstock.spark import open_session
+from penstock.spark import ArchiveService, ArchiveServiceSettings, open_session
 
 SOURCE = "chaos-in"
 TARGET = "chaos-out"
@@ -29,19 +29,26 @@ SETTINGS = {
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
     "spark.executor.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
 }
-_LOOK_S = 1
+_ARCHIVE_EVERY_S = 1.0
 
 
 def main() -> None:
-    """Copy until told to finish, then until nothing is left."""
+    """Copy and archive until told to finish, then until nothing is left."""
     bootstrap, urls, directory = sys.argv[1:]
     spark = open_session("spark-chaos", master=MASTER, settings=SETTINGS)
     query = _copy(spark, bootstrap, urls, Path(directory))
+    archive = ArchiveService(
+        spark,
+        ArchiveServiceSettings(
+            bootstrap=bootstrap, url=urls.split(","), topics=(SOURCE,), every_s=_ARCHIVE_EVERY_S
+        ),
+    )
     finish = Path(directory) / FINISH
-    while not finish.exists():
-        query.awaitTermination(_LOOK_S)
+    archive.run(lambda: finish.exists() or not query.isActive)
+    # Raises where the query has failed.
     query.processAllAvailable()
     query.stop()
+    archive.run_once()
     spark.stop()
 
 

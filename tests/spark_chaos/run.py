@@ -1,4 +1,4 @@
-"""Publishes, kills one victim per round, and compares both topics in the end.
+"""Publishes, kills one victim per round, and compares topics and archive in the end.
 
 A round waits until the copy has moved since the last kill, then for a random moment more, and
 kills the driver, an executor or a broker. A driver starts again at once, a broker after a moment;
@@ -16,9 +16,11 @@ from pathlib import Path
 from confluent_kafka import KafkaError, Message, Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
+from deltalake import DeltaTable
 
+from penstock.client import Client
 from penstock.ids import TopicPartition
-from penstock.spark import read_range
+from penstock.spark import ArchiveLocation, ArchiveTable, read_range
 from penstock.spark.brokers import LATEST, Brokers
 from penstock.spark.retries import retrying
 from tests.processes import ClusterProcess
@@ -51,12 +53,16 @@ class Report:
     repeated: int = 0
     invented: int = 0
     out_of_order: int = 0
+    archived: int = 0
+    not_archived: int = 0
+    archived_again: int = 0
     seconds: float = 0.0
 
     @property
     def is_good(self) -> bool:
-        """Every record that was acknowledged is there once, and nothing else is."""
-        return not (self.missing or self.repeated or self.invented or self.out_of_order)
+        """Every record that was acknowledged is in copy and archive once, and nothing else is."""
+        wrong_copy = self.missing or self.repeated or self.invented or self.out_of_order
+        return not (wrong_copy or self.not_archived or self.archived_again)
 
 
 def run_spark_chaos(directory: Path, *, rounds: int, seed: int, nodes: int) -> Report:
@@ -81,6 +87,7 @@ class _Run:
         self._chance = chance
         self._report = report
         self._finish = directory / FINISH
+        self._archive = directory / "archive"
         urls = ",".join(node.http_url for node in cluster.nodes.values())
         self._driver = DriverProcess(
             [cluster.bootstrap, urls, str(directory)], directory / "driver.log"
@@ -91,6 +98,7 @@ class _Run:
     def go(self) -> None:
         """Kill round by round, then let the copy finish and compare."""
         _create_topics(self._cluster)
+        _enable_archive(self._cluster, self._archive)
         self._publisher.start()
         self._driver.start()
         for number in range(self._report.rounds):
@@ -161,6 +169,15 @@ class _Run:
         # The same value twice in the source would be the publisher's doing, not the copy's.
         report.repeated = sum(count - 1 for count in found.values()) - (len(sent) - len(sent_once))
         report.out_of_order = _backward_steps(copied)
+        self._compare_archive(sent)
+
+    def _compare_archive(self, sent: list[int]) -> None:
+        table = DeltaTable(str(self._archive)).to_pyarrow_table(columns=["value"])
+        archived = Counter(int(value) for value in table["value"].to_pylist())
+        report = self._report
+        report.archived = archived.total()
+        report.not_archived = (Counter(sent) - archived).total()
+        report.archived_again = (archived - Counter(sent)).total()
 
     def _values(self, topic: str) -> list[int]:
         return [
@@ -225,6 +242,12 @@ class Publisher(threading.Thread):
         value = message.value()
         if error is None and value is not None:
             self.acknowledged.add(int(value))
+
+
+def _enable_archive(cluster: ClusterProcess, path: Path) -> None:
+    ArchiveTable.create(ArchiveLocation(str(path)))
+    with Client([node.http_url for node in cluster.nodes.values()]) as client:
+        client.alter_topic(SOURCE, settings={"archive.path": str(path)})
 
 
 def _create_topics(cluster: ClusterProcess) -> None:
