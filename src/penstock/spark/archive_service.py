@@ -37,7 +37,7 @@ class ArchiveServiceSettings:
     """What is archived, for which cluster, and how often."""
 
     bootstrap: str
-    url: str
+    url: str | Sequence[str]
     topics: tuple[str, ...] = ()
     storage: tuple[tuple[str, str], ...] = ()
     every_s: float = 60.0
@@ -185,7 +185,7 @@ class ArchiveService:
 
 
 def archive_statuses(
-    url: str, topics: Sequence[str] = (), storage: dict[str, str] | None = None
+    url: str | Sequence[str], topics: Sequence[str] = (), storage: dict[str, str] | None = None
 ) -> list[ArchiveStatus]:
     """Look at the archives of some topics, or of all that have one."""
     with Client(url) as client:

@@ -10,7 +10,7 @@ truth.
 import json
 import logging
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from pyspark.sql import DataFrame, SparkSession
@@ -45,7 +45,7 @@ class ArchiveJob:
     """One topic to archive; a plain value, so that it can run on a Connect server, too."""
 
     bootstrap: str
-    url: str
+    url: str | Sequence[str]
     archive: ArchivedTopic
     storage: tuple[tuple[str, str], ...] = ()
     epoch_bytes: int = EPOCH_BYTES
