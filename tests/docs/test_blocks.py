@@ -13,6 +13,7 @@ PAGES = [ROOT / "README.md", ROOT / "ARCHITECTURE.md", *sorted((ROOT / "docs").r
 # Followed in tests/spark, which knows how long Java may take.
 SPARK_PAGES = [
     ROOT / "docs" / "how-to" / f"{name}.md" for name in ("archive", "insight", "pipelines", "spark")
+    ROOT / "docs" / "how-to" / f"{name}.md" for name in ("insight", "pipelines", "reshard", "spark")
 ]
 PAGES_THAT_RUN = [
     page

@@ -1,14 +1,21 @@
 """A topic is copied into another number of partitions."""
 
+import json
+import shlex
 from collections import defaultdict
 from pathlib import Path
+from typing import Any
 
 import pytest
 from confluent_kafka import TopicPartition as KafkaPartition
 from pyspark.sql import SparkSession
+from typer.testing import CliRunner
 
+from penstock.cli.main import app
+from penstock.client import Admin, Connection, NewTopic
 from penstock.errors import Conflict, InvalidRequest
 from penstock.spark import Reshard, ReshardSettings, ReshardVerdict, read_range
+from tests.docs.blocks import ROOT, blocks_of
 from tests.kafka_clients import new_producer, new_topic, open_consumer, publish, unique
 from tests.processes import NodeProcess
 
@@ -109,6 +116,47 @@ def test_a_group_goes_on_in_the_copy_without_missing_a_record(
     for place, offset in positions.items():
         first = target[place.partition][offset:][:1]
         assert not first or first[0][1] in unread
+
+
+class Lent:
+    """The session that tests share, for a command that would stop it."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        self._spark = spark
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._spark, name)
+
+    def stop(self) -> None:
+        """Leave it running."""
+
+
+def test_the_page_about_resharding_can_be_followed(
+    spark: SparkSession, node: NodeProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page = ROOT / "docs" / "how-to" / "reshard.md"
+    commands = [block.text for block in blocks_of(page) if block.language == "sh"]
+    admin = Admin(Connection(node.bootstrap))
+    admin.create_topic(NewTopic(name="shop-orders", partitions=2))
+    publish_numbers(node, "shop-orders", range(100))
+    with open_consumer(node, "billing") as consumer:
+        consumer.commit(offsets=[KafkaPartition("shop-orders", 0, 5)], asynchronous=False)
+    monkeypatch.setattr("penstock.spark.open_session", lambda *_, **__: Lent(spark), raising=False)
+    monkeypatch.chdir(tmp_path)
+
+    outcomes = [
+        CliRunner().invoke(
+            app,
+            [*shlex.split(each)[1:], "--url", node.http_url, "-b", node.bootstrap, "--json"],
+        )
+        for each in commands
+    ]
+
+    assert [each.exit_code for each in outcomes] == [0, 0], outcomes[-1].output
+    first, second = (json.loads(each.stdout) for each in outcomes)
+    assert (first["copied"], first["records"], first["missing"]) == (100, 100, 0)
+    assert (second["copied"], second["records"]) == (0, 100)
+    assert len(second["groups"]["billing"]) == 6
 
 
 def test_a_directory_or_a_topic_of_another_copy_is_refused(

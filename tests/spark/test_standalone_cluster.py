@@ -1,4 +1,4 @@
-"""A Spark cluster of one master and two workers reads a topic."""
+"""A Spark cluster of one master and two workers reads a topic and writes another one."""
 
 import os
 import re
@@ -12,7 +12,7 @@ from pathlib import Path
 import pyspark
 import pytest
 
-from tests.kafka_clients import new_topic, publish
+from tests.kafka_clients import new_topic, publish, read_from
 from tests.processes import NodeProcess, free_ports
 
 SPARK_CLASS = Path(pyspark.__file__).parent / "bin" / "spark-class"
@@ -27,7 +27,7 @@ JOB = """
 import sys
 from penstock.spark import open_session
 
-master, bootstrap, topic = sys.argv[1:]
+master, bootstrap, url, topic, target = sys.argv[1:]
 spark = open_session("cluster", master=master, settings={
     "spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1",
     "spark.cores.max": "2", "spark.executor.cores": "1", "spark.executor.memory": "512m",
@@ -35,6 +35,8 @@ spark = open_session("cluster", master=master, settings={
 reader = spark.read.format("penstock").option("kafka.bootstrap.servers", bootstrap)
 records = reader.option("subscribe", topic).option("minPartitions", "4").load()
 total = records.selectExpr("sum(int(string(value)))").first()[0]
+writer = records.select("value").write.format("penstock").mode("append").option("topic", target)
+writer.option("kafka.bootstrap.servers", bootstrap).option("url", url).save()
 # The driver counts itself.
 executors = spark.sparkContext._jsc.sc().getExecutorMemoryStatus().size() - 1
 print("total", total, "executors", executors)
@@ -66,8 +68,10 @@ def _wait_for(log: Path, wanted: str) -> re.Match[str]:
 
 
 @pytest.mark.usefixtures("java")
-def test_executors_of_a_standalone_cluster_read_a_topic(node: NodeProcess, tmp_path: Path) -> None:
-    topic = new_topic(node, partitions=2)
+def test_executors_of_a_standalone_cluster_read_and_write_topics(
+    node: NodeProcess, tmp_path: Path
+) -> None:
+    topic, target = new_topic(node, partitions=2), new_topic(node)
     for partition in (0, 1):
         publish(node, topic, [b"%d" % number for number in range(100)], partition=partition)
     (port,) = free_ports(1)
@@ -90,8 +94,10 @@ def test_executors_of_a_standalone_cluster_read_a_topic(node: NodeProcess, tmp_p
                 )
             )  # fmt: skip
         job = subprocess.run(
-            [sys.executable, "-c", JOB, master, node.bootstrap, topic],
+            [sys.executable, "-c", JOB, master, node.bootstrap, node.http_url, topic, target],
             capture_output=True, text=True, timeout=240, env=ENVIRON,
         )  # fmt: skip
 
     assert job.stdout.strip() == f"total {2 * sum(range(100))} executors 2", job.stderr[-3000:]
+    written = sorted(int(message.value() or b"") for message in read_from(node, target, 200))
+    assert written == sorted(2 * list(range(100)))

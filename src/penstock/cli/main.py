@@ -13,6 +13,7 @@ from penstock.cli import (
     pipeline,
     produce,
     replay,
+    reshard,
     schedule,
     serve,
     task,
@@ -60,6 +61,7 @@ app.add_typer(task.app, name="task")
 app.command("worker")(worker.worker)
 app.add_typer(archive.app, name="archive")
 app.command("replay")(replay.replay)
+app.command("reshard")(reshard.reshard)
 app.add_typer(cluster.app, name="cluster")
 app.add_typer(pipeline.app, name="pipeline")
 app.add_typer(insight.app, name="insight")
