@@ -51,6 +51,7 @@ PUBLIC_NAMES = {
         ArchiveLocation ArchiveService ArchiveServiceSettings ArchiveStatus ArchiveTable
         ArchivedPartitionStatus ArchivedTopicId Compacted Verdict archive_statuses
         Replay compact_archive read_here run_replay verify_archive
+        Reshard ReshardPlan ReshardSettings ReshardVerdict
     """,
     "penstock.testing": """
         AsyncEmbeddedBroker DriftingClock EmbeddedBroker MachineStopped Schedule SimClock SimDisk

@@ -12,8 +12,8 @@ from tests.processes import NodeProcess
 PAGES = [ROOT / "README.md", ROOT / "ARCHITECTURE.md", *sorted((ROOT / "docs").rglob("*.md"))]
 # Followed in tests/spark, which knows how long Java may take.
 SPARK_PAGES = [
-    ROOT / "docs" / "how-to" / f"{name}.md" for name in ("archive", "insight", "pipelines", "spark")
-    ROOT / "docs" / "how-to" / f"{name}.md" for name in ("insight", "pipelines", "reshard", "spark")
+    ROOT / "docs" / "how-to" / f"{name}.md"
+    for name in ("archive", "insight", "pipelines", "reshard", "spark")
 ]
 PAGES_THAT_RUN = [
     page

@@ -28,7 +28,7 @@ from tests.spark_chaos.driver import DriverProcess
 from tests.spark_chaos.job import FINISH, SOURCE, TARGET
 
 PARTITIONS = 2
-DRIVER_FAILURES_MAX = 5
+DRIVER_FAILURES_MAX = 20
 VICTIMS = ("driver", "executor", "broker")
 _PER_TICK = 4
 _TICK_S = 0.02

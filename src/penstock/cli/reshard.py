@@ -1,8 +1,8 @@
 """`penstock reshard`: copy a topic into another number of partitions."""
 
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -18,34 +18,39 @@ if TYPE_CHECKING:
 # Writers may be faster than rounds are for ever; what is left then is told.
 ROUNDS_MAX = 20
 
+Partitions = Annotated[
+    int, typer.Option("--partitions", "-p", min=1, show_default=False, help="How many.")
+]
+Into = Annotated[
+    str, typer.Option("--into", metavar="TOPIC", show_default=False, help="The new topic.")
+]
+Checkpoint = Annotated[
+    Path,
+    typer.Option(
+        "--checkpoint",
+        metavar="DIR",
+        show_default=False,
+        help="Where progress is kept; the same command goes on there.",
+    ),
+]
+MovedGroups = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--group",
+        metavar="GROUP",
+        show_default=False,
+        help="A consumer group that goes on in the new topic; may be repeated.",
+    ),
+]
+
 
 def reshard(
     topic: TopicName,
     *,
-    partitions: Annotated[
-        int, typer.Option("--partitions", "-p", min=1, show_default=False, help="How many.")
-    ],
-    into: Annotated[
-        str, typer.Option("--into", metavar="TOPIC", show_default=False, help="The new topic.")
-    ],
-    checkpoint: Annotated[
-        Path,
-        typer.Option(
-            "--checkpoint",
-            metavar="DIR",
-            show_default=False,
-            help="Where progress is kept; the same command goes on there.",
-        ),
-    ],
-    groups: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--group",
-            metavar="GROUP",
-            show_default=False,
-            help="A consumer group that goes on in the new topic; may be repeated.",
-        ),
-    ] = None,
+    partitions: Partitions,
+    into: Into,
+    checkpoint: Checkpoint,
+    groups: MovedGroups = None,
     master: Master = MASTER_DEFAULT,
     remote: Remote = None,
     bootstrap: Bootstrap = "",
@@ -74,25 +79,44 @@ def reshard(
             "penstock reshard", master=master, remote=remote, settings={"spark.log.level": "ERROR"}
         )
         try:
-            job = Reshard(session, settings)
-            copied = _copy(job, progress)
-            progress.show("comparing")
-            verdict = job.verify()
-            moved = groups or [] if verdict.is_sound else []
-            positions = {group: job.move_group(group) for group in moved}
+            outcome = _run(Reshard(session, settings), groups or [], progress)
         finally:
             session.stop()
-    outcome = {
-        "copied": copied,
-        **asdict(verdict),
-        "groups": {
-            group: {str(place.partition): offset for place, offset in offsets.items()}
-            for group, offsets in positions.items()
-        },
-    }
-    Output(as_json=as_json).show(outcome, _told(topic, into, verdict, list(positions)))
-    if not verdict.is_sound:
+    Output(as_json=as_json).show(outcome.as_json(), outcome.as_text(topic, into))
+    if not outcome.verdict.is_sound:
         raise typer.Exit(FAILED)
+
+
+@dataclass(frozen=True, slots=True)
+class _Outcome:
+    copied: int
+    verdict: "ReshardVerdict"
+    groups: dict[str, dict[int, int]]
+
+    def as_json(self) -> dict[str, Any]:
+        return {"copied": self.copied, **asdict(self.verdict), "groups": self.groups}
+
+    def as_text(self, topic: str, into: str) -> str:
+        found = self.verdict
+        if not found.is_sound:
+            return (
+                f"{into} is not a copy of {topic}: of {found.records:,} records {found.missing:,}"
+                f" are missing and {found.out_of_order:,} out of order; {found.extra:,} are of"
+                " another origin."
+            )
+        moved = f" Groups that go on there: {', '.join(self.groups)}." if self.groups else ""
+        return f"{into} holds all {found.records:,} records of {topic}, each key in order.{moved}"
+
+
+def _run(job: "Reshard", groups: list[str], progress: Progress) -> _Outcome:
+    copied = _copy(job, progress)
+    progress.show("comparing")
+    verdict = job.verify()
+    moved = {
+        group: {place.partition: offset for place, offset in job.move_group(group).items()}
+        for group in (groups if verdict.is_sound else [])
+    }
+    return _Outcome(copied, verdict, moved)
 
 
 def _copy(job: "Reshard", progress: Progress) -> int:
@@ -104,14 +128,3 @@ def _copy(job: "Reshard", progress: Progress) -> int:
         if not found:
             break
     return copied
-
-
-def _told(topic: str, into: str, verdict: "ReshardVerdict", groups: list[str]) -> str:
-    if not verdict.is_sound:
-        return (
-            f"{into} is not a copy of {topic}: of {verdict.records:,} records {verdict.missing:,}"
-            f" are missing and {verdict.out_of_order:,} out of order; {verdict.extra:,} are of"
-            " another origin."
-        )
-    moved = f" Groups that go on there: {', '.join(groups)}." if groups else ""
-    return f"{into} holds all {verdict.records:,} records of {topic}, each key in order.{moved}"

@@ -5,6 +5,7 @@ import re
 from penstock import errors
 from penstock.errors import PenstockError
 
+_PASSING = ("Python worker failed to connect back", "Python worker exited unexpectedly")
 _RAISED = re.compile(r"penstock\.errors\.(\w+): (.*)")
 
 
@@ -23,3 +24,12 @@ def told_error(error: Exception) -> PenstockError:
         return PenstockError(message)
     raised: PenstockError = kind(message)
     return raised
+
+
+def is_passing(error: Exception) -> bool:
+    """True for what a busy machine does to Spark's Python processes.
+
+    Spark gives a process ten seconds to start, and does not try again itself; a query can be
+    started again from its checkpoint.
+    """
+    return any(text in str(error) for text in _PASSING)

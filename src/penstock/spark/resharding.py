@@ -21,15 +21,19 @@ from dataclasses import asdict, dataclass
 from functools import reduce
 from pathlib import Path
 
+from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession, Window
-from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql import functions as F
+from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from penstock.client import Admin, Connection, Groups, NewTopic
 from penstock.errors import Conflict, InvalidRequest, TopicNotFound
 from penstock.ids import TopicPartition
+from penstock.spark.failures import is_passing, told_error
 from penstock.spark.planning import offsets_from_json, offsets_to_json
 
 ROUND_BYTES = 64 << 20
+ATTEMPTS_MAX = 10
 _PLAN_FILE = "plan.json"
 _IDENTITY = ("digest", "check")
 _COLUMNS = "key,value,partition,offset,timestamp,headers"
@@ -85,6 +89,22 @@ class Reshard:
 
     def copy(self) -> int:
         """Copy what is there and was not copied yet; return how many records that were."""
+        self._compared = None
+        copied = 0
+        for attempt in range(1, ATTEMPTS_MAX + 1):
+            query = self._writer().start()
+            try:
+                query.awaitTermination()
+            except PySparkException as error:
+                if attempt == ATTEMPTS_MAX or not is_passing(error):
+                    raise told_error(error) from None
+            finally:
+                copied += sum(each.numInputRows for each in query.recentProgress)
+            if query.exception() is None:
+                break
+        return copied
+
+    def _writer(self) -> DataStreamWriter:
         settings = self._settings
         records = (
             self._spark.readStream.format("penstock")
@@ -95,18 +115,14 @@ class Reshard:
             .option("columns", "key,value,timestamp,headers")
             .load()
         )
-        query = (
+        return (
             records.writeStream.format("penstock")
             .option("kafka.bootstrap.servers", settings.bootstrap)
             .option("url", settings.url)
             .option("topic", settings.target)
             .option("checkpointLocation", str(self._checkpoint))
             .trigger(availableNow=True)
-            .start()
         )
-        query.awaitTermination()
-        self._compared = None
-        return sum(each.numInputRows for each in query.recentProgress)
 
     def verify(self) -> ReshardVerdict:
         """Compare what was copied, record by record."""

@@ -16,6 +16,7 @@ from pyspark.errors import PySparkException
 
 from penstock.clock import SystemClock
 from penstock.errors import PenstockError
+from penstock.spark.failures import is_passing
 from penstock.spark.pipelines.progress import PipelineProgress, QueryWatch, sum_up
 
 if TYPE_CHECKING:
@@ -27,7 +28,6 @@ START_WAIT_S = 15.0
 STOP_WAIT_S = 30.0
 RESTARTS_MAX = 10
 RESTART_PAUSE_S = 1.0
-_PASSING = ("Python worker failed to connect back", "Python worker exited unexpectedly")
 _log = logging.getLogger("penstock.spark")
 
 
@@ -92,8 +92,7 @@ class Queries:
 
     def _restart(self, name: str, error: Exception) -> None:
         """Start a query again after a failure that passes; raise any other."""
-        is_passing = any(text in str(error) for text in _PASSING)
-        if not is_passing or self._restarts >= RESTARTS_MAX:
+        if not is_passing(error) or self._restarts >= RESTARTS_MAX:
             raise PenstockError(f"the query of {name} failed: {reason_of(error)}")
         self._restarts += 1
         _log.warning("the query of %s is started again: %s", name, reason_of(error))
