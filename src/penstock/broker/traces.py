@@ -211,7 +211,7 @@ def _is_over(partition: Partition, trace: Trace, steps: list[TraceStep], offset:
     ):
         return False
     return all(
-        not ledger.is_reborn
+        offset >= ledger.reborn_end
         and (ledger.is_open(offset) or (ledger.is_settled(offset) and trace.is_over(group)))
         for group, ledger in partition.queue.groups.items()
     )

@@ -152,7 +152,7 @@ class TopicMachine:
             return self.arrivals.apply(event, entry.index)
         if isinstance(event, WriteEvent):
             return self._apply_write(event, entry.index)
-        change = self.delivery.apply(event)
+        change = self.delivery.apply(event, end=entry.next_offset)
         self.on_delivery(event, change)
         return change
 

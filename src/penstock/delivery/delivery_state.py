@@ -35,14 +35,17 @@ class DeliveryState:
         """The groups by name."""
         return self._ledgers
 
-    def apply(self, event: DeliveryEvent) -> Change:
-        """Apply a committed event; raises `GroupNotFound` for a group that is gone."""
+    def apply(self, event: DeliveryEvent, *, end: int = 0) -> Change:
+        """Apply a committed event; raises `GroupNotFound` for a group that is gone.
+
+        `end` is the offset after the last record before it.
+        """
         match event:
             case GroupCreated(group, floor):
                 self._ledgers.setdefault(group, Ledger(floor))
                 return Change()
             case GroupReset(group, floor):
-                self._ledgers[group] = Ledger(floor, is_reborn=True)
+                self._ledgers[group] = Ledger(floor, reborn_end=end)
                 return Change()
             case GroupDeleted(group):
                 self._ledgers.pop(group, None)

@@ -69,7 +69,7 @@ class _Saved(msgspec.Struct, frozen=True):
     keys: dict[int, int]
     first_ms: dict[int, int] = {}
     acked: list[Part] = []
-    is_reborn: bool = False
+    reborn_end: int = 0
 
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -79,10 +79,10 @@ _decode = msgspec.msgpack.Decoder(_Saved).decode
 class Ledger:
     """The state of one group in one partition."""
 
-    def __init__(self, floor: int, *, is_reborn: bool = False) -> None:
+    def __init__(self, floor: int, *, reborn_end: int = 0) -> None:
         self.floor = floor
-        # True when the group was reset: its messages may have a life from before.
-        self.is_reborn = is_reborn
+        # Messages below may have a life from before the group was reset.
+        self.reborn_end = reborn_end
         self.done = BitMap64()
         self.leases: dict[int, Lease] = {}
         self.in_flight = 0
@@ -324,7 +324,7 @@ class Ledger:
             self.keys,
             self._first_ms,
             list(self._acked),
-            self.is_reborn,
+            self.reborn_end,
         )
         return _encode(saved)
 
@@ -332,7 +332,7 @@ class Ledger:
     def restore(cls, payload: bytes) -> "Ledger":
         """Return the ledger of a snapshot."""
         saved = _decode(payload)
-        ledger = cls(saved.floor, is_reborn=saved.is_reborn)
+        ledger = cls(saved.floor, reborn_end=saved.reborn_end)
         ledger.done = BitMap64.deserialize(saved.done)
         ledger.leases = {each.delivery: Lease.restore(each) for each in saved.leases}
         ledger.in_flight = sum(lease.live_count for lease in ledger.leases.values())

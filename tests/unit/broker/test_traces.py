@@ -151,4 +151,14 @@ def test_a_trace_reads_no_further_than_the_message_has_a_life(
         steps = await broker.queues.trace(TOPIC, "0-0")
         assert [step.kind for step in steps[2:-1]] == [K.DELIVERED, K.ACKNOWLEDGED, K.GROUP_RESET]
 
+        # What comes after the reset has no life from before it.
+        await broker.queues.purge(TOPIC, GROUP)
+        await broker.messages.publish(TOPIC, [NewMessage(value=b"new") for _ in range(20)])
+        for _ in range(20):
+            (message,) = await receive(broker, 1)
+            await broker.queues.ack(TOPIC, GROUP, [message.receipt])
+        read.clear()
+        await broker.queues.trace(TOPIC, "0-100")
+        assert len(read) < 20
+
     run(scene())
