@@ -8,6 +8,7 @@ letter, a settlement without one.
 """
 
 from dataclasses import dataclass, field
+from typing import NamedTuple
 from zlib import crc32
 
 from penstock.broker.burial import ATTEMPTS, GROUP, SOURCE_OFFSET
@@ -70,14 +71,21 @@ class Out:
     until_ms: int
 
 
+class Moment(NamedTuple):
+    """When an entry became final: under the leader of which term, and which entry."""
+
+    term: int
+    entry: int
+
+
 @dataclass(slots=True)
 class GroupBooks:
     """What one group has done with each message."""
 
     settings: GroupSettings
     floor: int
-    settled: dict[int, int] = field(default_factory=dict)
-    """By offset: the term of the leader under which that became final."""
+    settled: dict[int, Moment] = field(default_factory=dict)
+    """By offset: when that became final."""
     out: dict[int, Out] = field(default_factory=dict)
     attempts: dict[int, int] = field(default_factory=dict)
     waiting: dict[int, int] = field(default_factory=dict)
@@ -86,8 +94,8 @@ class GroupBooks:
     def is_settled(self, offset: int) -> bool:
         return offset < self.floor or offset in self.settled
 
-    def settle(self, offset: int, term: int) -> None:
-        self.settled.setdefault(offset, term)
+    def settle(self, offset: int, at: Moment) -> None:
+        self.settled.setdefault(offset, at)
         self.out.pop(offset, None)
         self.waiting.pop(offset, None)
         self.dying.discard(offset)
@@ -136,7 +144,7 @@ class Books:
         if entry.kind is RaftKind.RECORDS:
             self._commit_records(bytes(entry.payload))
         elif entry.kind is RaftKind.STATE:
-            self._commit_state(entry.index, bytes(entry.payload), term)
+            self._commit_state(bytes(entry.payload), Moment(term, entry.index))
 
     def _commit_records(self, batch: bytes) -> None:
         header = read_header(batch)
@@ -190,13 +198,13 @@ class Books:
         same = (record.key, record.value) == (copied.key, copied.value)
         require(same, "a dead letter is not a copy", source)
 
-    def _commit_state(self, index: int, payload: bytes, term: int) -> None:
+    def _commit_state(self, payload: bytes, at: Moment) -> None:
         event = decode_event(payload)
         match event:
             case StartMoved(offset):
-                self._move_start(offset, term)
+                self._move_start(offset, at)
             case Staged():
-                self._stage(event, index)
+                self._stage(event, at.entry)
             case StageCancelled(numbers):
                 for number in unpack_numbers(numbers):
                     if self.staged.pop(number, None):
@@ -208,7 +216,7 @@ class Books:
             case Restaged() | KeysMarked():
                 pass
             case _:
-                self._commit_delivery(event, term)
+                self._commit_delivery(event, at)
 
     def _stage(self, event: Staged, index: int) -> None:
         dues = unpack_numbers(event.dues)
@@ -218,13 +226,13 @@ class Books:
         for key in event.keys.values():
             self._see_key(key.digest)
 
-    def _move_start(self, offset: int, term: int) -> None:
+    def _move_start(self, offset: int, at: Moment) -> None:
         self.start = max(self.start, offset)
         for group in self.groups.values():
             for gone in range(group.floor, self.start):
-                group.settle(gone, term)
+                group.settle(gone, at)
 
-    def _commit_delivery(self, event: DeliveryEvent, term: int) -> None:
+    def _commit_delivery(self, event: DeliveryEvent, at: Moment) -> None:
         if isinstance(event, GroupCreated):
             settings = self.settings[event.group]
             self.groups.setdefault(event.group, GroupBooks(settings, event.floor))
@@ -232,13 +240,13 @@ class Books:
         group = self.groups[event.group]
         match event:
             case Leased():
-                self._lease(group, event, term)
+                self._lease(group, event, at)
             case Acked(_, parts):
                 for part in parts:
                     for offset in offsets_of(part.runs):
                         if _holds(group, part.delivery, offset):
                             self._check_sent("ack", event.group, part.delivery, offset)
-                            group.settle(offset, term)
+                            group.settle(offset, at)
             case Returned(_, failures, attempts_max):
                 for each in failures:
                     if self._takes(group, "nack", event.group, each):
@@ -265,7 +273,7 @@ class Books:
                     if offset in group.dying:
                         is_there = (name, offset) in self._copies or self._is_gone(offset)
                         require(is_there, "a dying message is settled without a copy", offset)
-                        group.settle(offset, term)
+                        group.settle(offset, at)
 
     def _takes(self, group: GroupBooks, kind: str, name: str, failure: Failure) -> bool:
         if not _holds(group, failure.delivery, failure.offset):
@@ -277,11 +285,11 @@ class Books:
         is_sent = (group, delivery, offset) in self.sent[kind]
         require(is_sent, f"a message meets an {kind} that nobody sent", group, delivery, offset)
 
-    def _lease(self, group: GroupBooks, event: Leased, term: int) -> None:
+    def _lease(self, group: GroupBooks, event: Leased, at: Moment) -> None:
         self._leased.add((event.group, event.delivery))
         for offset in offsets_of(event.expired):
             require(self._is_gone(offset), "a message is given up that is there", offset)
-            group.settle(offset, term)
+            group.settle(offset, at)
         for offset in offsets_of(event.runs):
             if offset < self.start:
                 # Its deletion came first: whoever holds the receipt is refused.
@@ -347,14 +355,18 @@ class Books:
 
     # What consumers see.
 
-    def hand_out(self, group: str, handed: Delivery, *, term: int) -> None:
-        """A leader of this term gives messages to a consumer."""
+    def hand_out(self, group: str, handed: Delivery, now: Moment) -> None:
+        """A leader of this term, that has applied so much, gives messages to a consumer.
+
+        What others have settled since, in a later term, it cannot know; nor what is settled in its
+        own term and not applied, because its disk is slow: that was not confirmed to anybody.
+        """
         books = self.groups[group]
         delivery = handed.number
         for record, attempt in zip(handed.records, handed.attempts, strict=True):
             offset = record.offset
-            settled_in = books.settled.get(offset, term + 1)
-            is_open = offset >= books.floor and settled_in > term
+            settled = books.settled.get(offset)
+            is_open = offset >= books.floor and (settled is None or settled > now)
             require(is_open, "a settled message is handed out again", group, offset)
             require(record == self.messages[offset].record, "a message is not its record", offset)
             last = self._last_handed.get((group, offset))
@@ -372,6 +384,11 @@ class Books:
         require(is_settled, "an ack was confirmed and is not final", group, offset)
 
     # The end.
+
+    @property
+    def settled_count(self) -> int:
+        """How many messages have come to their end."""
+        return len(self.released) + sum(len(group.settled) for group in self.groups.values())
 
     def is_done(self) -> bool:
         """Whether every message has come to its end in every group."""

@@ -44,10 +44,14 @@ class Consumer(Caller):
     ) -> None:
         super().__init__(number, around, interval_us=interval_us)
         self.is_gentle = False
-        """Acks everything: nothing else is left to be tried."""
         self._books = books
         self._group = group
         self._held: list[str] = []
+
+    def hasten(self) -> None:
+        """Ack everything, and quickly: nothing else is left to be tried."""
+        self.is_gentle = True
+        self._interval_us //= 4
 
     def _act(self) -> None:
         if self.is_stopping or self._waits_for:

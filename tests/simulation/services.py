@@ -16,6 +16,7 @@ from penstock.cluster.partition_queue import Delivery, DeliveryHost
 from penstock.delivery import GroupSettings
 from penstock.errors import Unavailable
 from penstock.ids import TopicPartition
+from tests.simulation.books import Moment
 from tests.simulation.requests import Requests
 
 if TYPE_CHECKING:
@@ -57,7 +58,7 @@ class Services:
         if delivery is not None:
             books = self._node.referee.books
             assert books is not None
-            books.hand_out(group, delivery, term=queue.log.term)
+            books.hand_out(group, delivery, Moment(queue.log.term, queue.log.applied_index))
         return delivery
 
     @property
