@@ -51,9 +51,15 @@ class Upheavals:
         shutil.rmtree(self._cluster[node].data_dir)
 
     def _is_whole(self) -> bool:
-        overview = self._admin().overview()
+        admin = self._admin()
+        overview = admin.overview()
         is_settled = not (overview.behind or overview.changing or overview.without_leader)
         is_whole = is_settled and all(node.reachable for node in overview.nodes)
+        # A move may have left a partition with two replicas; one of them alone is no majority.
+        is_whole = is_whole and all(
+            len(admin.partitions(topic)[partition].nodes) >= _REPLICAS
+            for topic, partition in self._places
+        )
         if not is_whole or self._wiped is None:
             return is_whole
         wiped_s, ends = self._wiped

@@ -265,6 +265,9 @@ class Faults:
         except PenstockError:
             return
         self.counts["leadership transfer"] += 1
+        if (books := self._world.referee.books) is not None:
+            # What waits to be proposed is refused, and the handover may come to nothing.
+            books.may_lose_leases = True
         leader.log._pump()
 
     def _change_members(self) -> None:
