@@ -139,7 +139,7 @@ class Cluster:
         self.peer_port = await self.links.listen(host, port)
         self._find_founding()
         for node, address in self._peers.items():
-            self.links.know(NodeId(node), address)
+            self.links.told(NodeId(node), address)
         if self._options.join:
             host_name, _, join_port = self._options.join.rpartition(":")
             self.links.dial(Address(host_name, int(join_port)))

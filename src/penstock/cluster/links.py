@@ -205,6 +205,8 @@ class Links:
         self._links: dict[NodeId, _Link] = {}
         self._dialers: dict[NodeId, asyncio.Task[None]] = {}
         self._addresses: dict[NodeId, Address] = {}
+        # Where peers are as this node was told when it started.
+        self._told: dict[NodeId, Address] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._numbers = itertools.count(1)
         self._server: asyncio.Server | None = None
@@ -233,6 +235,15 @@ class Links:
         if self._node < node and node not in self._dialers:
             self._dialers[node] = self._spawn(self._keep_dialling(node))
 
+    def told(self, node: NodeId, address: Address) -> None:
+        """Learn where a peer should be from whoever started this node.
+
+        It is tried in turn with what the cluster says: when all nodes come back elsewhere, none of
+        them can tell the others.
+        """
+        self._told[node] = address
+        self.know(node, address)
+
     def dial(self, address: Address) -> None:
         """Reach a node whose number is not known; afterwards it is known by its hello."""
         self._spawn(self._dial_once(address))
@@ -250,6 +261,7 @@ class Links:
     def forget(self, node: NodeId) -> None:
         """Drop a peer that has left the cluster."""
         self._addresses.pop(node, None)
+        self._told.pop(node, None)
         dialer = self._dialers.pop(node, None)
         if dialer is not None:
             dialer.cancel()
@@ -346,8 +358,10 @@ class Links:
         return task
 
     async def _keep_dialling(self, node: NodeId) -> None:
-        while True:
+        for attempt in itertools.count():
             address = self._addresses[node]
+            if attempt % 2:
+                address = self._told.get(node, address)
             try:
                 async with asyncio.timeout(_DIAL_TIMEOUT_S):
                     stream = await self._connect(address)

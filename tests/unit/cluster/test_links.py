@@ -139,6 +139,21 @@ def test_both_sides_learn_who_the_other_is() -> None:
     run_pair(scene)
 
 
+def test_a_peer_that_is_not_where_the_cluster_says_is_looked_for_where_this_node_was_told() -> None:
+    async def scene(pair: Pair) -> None:
+        port = await pair.two.listen(HOST, 0)
+        nobody = await asyncio.start_server(lambda *_: None, HOST, 0)
+        gone = nobody.sockets[0].getsockname()[1]
+        nobody.close()
+
+        pair.one.told(TWO, Address(HOST, port))
+        pair.one.know(TWO, Address(HOST, gone))
+
+        await until(lambda: pair.one.connected == {TWO})
+
+    run_pair(scene)
+
+
 def test_a_node_that_answers_in_the_place_of_another_is_turned_away() -> None:
     async def scene(pair: Pair) -> None:
         port = await pair.two.listen(HOST, 0)
