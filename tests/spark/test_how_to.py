@@ -20,7 +20,8 @@ def test_the_page_about_spark_can_be_followed(
     page = ROOT / "docs" / "how-to" / "spark.md"
     text = "".join(block.text for block in blocks_of(page) if block.language == "python")
     text = text.replace("localhost:9092", node.bootstrap)
-    for name in ("orders-checkpoint", "orders"):
+    text = text.replace("http://localhost:8080", node.http_url)
+    for name in ("orders-checkpoint", "orders", "totals-checkpoint"):
         text = text.replace(f'"{name}"', f'"{tmp_path / name}"')
 
     exec(compile(text, str(page), "exec"), {})
