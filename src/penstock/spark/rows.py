@@ -88,7 +88,8 @@ def rows_of(batch: pa.RecordBatch, *, first_row: int, now_ms: int) -> Rows:
     columns = _Columns(batch, first_row)
     key_ends, keys, key_nulls = columns.binary("key")
     value_ends, values, value_nulls = columns.binary("value")
-    timestamps = columns.times_ms("timestamp")
+    # Down to the millisecond, as Spark's Kafka source does it.
+    timestamps = columns.times_us("timestamp") // 1000
     timestamps[timestamps < 0] = now_ms
     found = Rows(
         key_ends, keys, key_nulls,
@@ -96,12 +97,17 @@ def rows_of(batch: pa.RecordBatch, *, first_row: int, now_ms: int) -> Rows:
         *columns.headers(),
         timestamps,
         columns.numbers("priority", PRIORITY_MAX),
-        columns.times_ms("deliver_at"),
+        _rounded_up(columns.times_us("deliver_at")),
     )  # fmt: skip
     # Arrow's memory is read-only, and the loops are compiled for each combination that they meet.
     for array in found:
         array.setflags(write=False)
     return found
+
+
+def _rounded_up(times_us: Integers) -> Integers:
+    """Return milliseconds, never before the time that is meant; -1 stays as it is."""
+    return np.where(times_us < 0, np.int64(-1), -(-times_us // 1000))
 
 
 def partitions_of(batch: pa.RecordBatch, first_row: int) -> Integers:
@@ -159,15 +165,13 @@ class _Columns:
             return np.full(self._size, -1, np.int64)
         return self._checked(name, column.cast(pa.int64()), most)
 
-    def times_ms(self, name: str) -> Integers:
-        """Return times in milliseconds; -1 stands for null."""
+    def times_us(self, name: str) -> Integers:
+        """Return times in microseconds; -1 stands for null."""
         column = self._column(name)
         if column is None:
             return np.full(self._size, -1, np.int64)
-        # Down to the millisecond, as Spark's Kafka source does it.
         times_us = column.cast(pa.timestamp("us", column.type.tz)).cast(pa.int64())
-        found = self._checked(name, times_us, 1000 * TIME_MS_MAX + 999)
-        return np.where(found < 0, np.int64(-1), found // 1000)
+        return self._checked(name, times_us, 1000 * TIME_MS_MAX)
 
     def _column(self, name: str) -> pa.Array | None:
         if name not in self._batch.schema.names:

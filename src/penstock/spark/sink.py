@@ -47,6 +47,7 @@ from penstock.spark.staging import (
     TaskStage,
     abort_tasks,
     commit_tasks,
+    find_nodes,
     new_run,
     new_staged_writer,
 )
@@ -88,9 +89,10 @@ def _checked(options: Mapping[str, str], schema: StructType, *, overwrite: bool)
     first = replace(parsed, patience_ms=min(parsed.patience_ms, _FIRST_CONTACT_WAIT_MS))
     if parsed.topic is not None:
         topic_shape(first, parsed.topic)
-    if parsed.is_exactly_once:
-        _check_home(first)
-    return parsed
+    if not parsed.is_exactly_once:
+        return parsed
+    _check_home(first)
+    return replace(parsed, nodes=find_nodes(first))
 
 
 def _check_home(options: SinkOptions) -> None:
@@ -100,7 +102,7 @@ def _check_home(options: SinkOptions) -> None:
             Admin(Connection(options.bootstrap)).create_topic(
                 NewTopic(name=HOME_DEFAULT, partitions=1)
             )
-    writer = new_staged_writer(options)
+    writer = new_staged_writer(options, options.urls)
     try:
         writer.status(options.home, "spark")
     finally:

@@ -1,7 +1,7 @@
 """The options of the sink, read once on the driver."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from penstock.client import check_url
 from penstock.errors import InvalidRequest
@@ -28,7 +28,8 @@ SINK_OPTIONS = (
     Option(
         "url",
         "port 8080 of the brokers",
-        "HTTP addresses of nodes, `http://host:port`, by commas; `exactly_once` needs them",
+        "HTTP addresses of nodes, `http://host:port`, by commas, for `exactly_once`. Where they are"
+        " given no others are asked; name all nodes, so that executors reach leaders directly",
     ),
     Option(
         "commitTopic",
@@ -68,6 +69,13 @@ class SinkOptions:
     batch_bytes: int
     request_wait_ms: int
     patience_ms: int
+    are_urls_given: bool = False
+    nodes: Mapping[str, str] = field(default_factory=dict)
+    """HTTP addresses of nodes by their Kafka addresses, to ask leaders directly."""
+
+    def allows(self, url: str) -> bool:
+        """True when a node may be asked at this address."""
+        return not self.are_urls_given or url in self.urls
 
 
 def parse_sink_options(given: Mapping[str, str]) -> SinkOptions:
@@ -88,6 +96,7 @@ def parse_sink_options(given: Mapping[str, str]) -> SinkOptions:
         batch_bytes=options.count("kafka.batch.size") or BATCH_BYTES_MAX,
         request_wait_ms=options.count("kafka.request.timeout.ms") or 30_000,
         patience_ms=options.count("kafka.delivery.timeout.ms") or 120_000,
+        are_urls_given=bool(options.text("url")),
     )
 
 

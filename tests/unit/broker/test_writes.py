@@ -268,6 +268,23 @@ def test_an_aborted_run_is_dropped() -> None:
     run(scene())
 
 
+def test_entries_of_staged_batches_are_kept_until_the_epoch_is_done() -> None:
+    async def scene() -> None:
+        broker = await started()
+        partition = broker.partition(TopicPartition("orders", 0))
+        reader = partition.log.entry_reader
+        assert reader is not None
+        before = partition.log.applied_index
+        await stage(broker, "r", batch_of(broker, "a"), batch_of(broker, "b"))
+
+        assert reader.first_index == before + 1
+        await broker.writes.commit(commit_of("r", [(0, 2)]))
+        assert reader.first_index is None
+        await broker.close()
+
+    run(scene())
+
+
 def test_staged_bytes_have_a_limit() -> None:
     async def scene() -> None:
         broker = await started(write_stage_bytes_max=20_000)

@@ -61,7 +61,7 @@ def expected_record(row: dict[str, Any]) -> tuple[object, ...]:
     if row["priority"] is not None:
         headers.append(("penstock-priority", b"%d" % row["priority"]))
     if row["deliver_at"] is not None:
-        headers.append(("penstock-deliver-at", b"%d" % (row["deliver_at"] // 1000)))
+        headers.append(("penstock-deliver-at", b"%d" % -(-row["deliver_at"] // 1000)))
     timestamp = NOW_MS if row["timestamp"] is None else row["timestamp"] // 1000
     return timestamp, row["key"], row["value"], tuple(headers)
 
