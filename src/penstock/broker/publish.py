@@ -73,11 +73,13 @@ class Publisher:
     def check(self, place: TopicPartition, records: memoryview) -> None:
         """Raise why a batch could not be published at this moment."""
         settings = self._cluster.settings(place.topic)
+        partition = self._cluster.partition(place)
         batch = self._checked(place, records, settings)
         if not settings.uses_append_time:
             _check_times(batch, settings, self._clock.now_ms())
+        partition.intake.check(batch)
         self._space.check()
-        _check_in_sync(self._cluster.partition(place), settings)
+        _check_in_sync(partition, settings)
 
     def publish_checked(self, place: TopicPartition, records: memoryview) -> Publication:
         """Append a batch that was checked before, under whatever settings held then."""

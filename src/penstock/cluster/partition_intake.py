@@ -125,6 +125,12 @@ class Intake:
         self._in_flight: dict[bytes, _InFlight] = {}
         self._mark_timer: asyncio.TimerHandle | None = None
 
+    def check(self, batch: RecordBatch) -> None:
+        """Raise when a batch has attributes that make no sense."""
+        if batch_may_have_attributes(batch.header, batch.data):
+            for record in decode_records(batch.data):
+                attributes_of(record.headers)
+
     def publish(self, batch: RecordBatch, *, window_ms: int) -> "asyncio.Future[Placed] | None":
         """Take a batch; None when it has nothing that keeps it from being appended as it is."""
         if not batch_may_have_attributes(batch.header, batch.data):

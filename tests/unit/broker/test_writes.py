@@ -311,6 +311,9 @@ def test_a_batch_that_could_not_be_published_is_not_staged() -> None:
         for bad in (b"", b"nonsense", bytes(damaged)):
             with pytest.raises(InvalidRequest):
                 await stage(broker, "r", bad)
+        with pytest.raises(InvalidRequest, match="penstock-priority is 'x'"):
+            # Found out at the commit, it would keep the epoch open for good.
+            await stage(broker, "r", batch_of(broker, "a", headers=(("penstock-priority", b"x"),)))
         with pytest.raises(InvalidRequest, match="writer is '' of 0 characters"):
             await stage(broker, "r", batch_of(broker, "a"), writer="")
         await broker.close()
