@@ -14,7 +14,7 @@ from pyspark.sql.readwriter import DataFrameReader
 from tests.kafka_clients import new_topic, publish
 from tests.processes import NodeProcess
 
-RECORDS = 6_000
+RECORDS = 3_000
 DEADLINE_S = 240
 DRIVER = Path(__file__).parent / "sink_driver.py"
 
