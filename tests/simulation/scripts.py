@@ -570,6 +570,55 @@ def handover_that_is_given_up() -> None:
     stage.settle()
 
 
+def node_stops_in_order_after(events: int, *, are_answers_lost: bool) -> None:
+    """A node hands over and ends while an idempotent producer has batches under way.
+
+    The producer sends to the next leader, in order, whatever it has no answer for.
+    """
+    stage = Stage(3)
+    stage.win(1)
+    stage.until(1, 2, 3, leads=1)
+    values = [b"batch %d" % sequence for sequence in range(7)]
+    answers = [stage.publish(1, values[sequence], sequence) for sequence in range(5)]
+    _let_happen(stage, events)
+    stage[1].soon(lambda: stage.log(1).transfer_leader(NodeId(2)))
+    answers += [stage.publish(1, values[sequence], sequence) for sequence in (5, 6)]
+    _let_happen(stage, events)
+    stage[1].stop()
+
+    for sequence, first in enumerate(answers):
+        is_known = first.done() and first.exception() is None
+        if are_answers_lost or not is_known:
+            _publish_again(stage, values[sequence], sequence)
+
+    stage.settle()
+    stored = [batch for _, batch in sorted(stage.world.referee.batches.items())]
+    found = [value for batch in stored for value in values if value in batch]
+    assert found == values, found
+
+
+def _let_happen(stage: Stage, events: int) -> None:
+    schedule = stage.world.schedule
+    schedule.run(
+        until_us=schedule.now_us + 1_000_000,
+        events_max=schedule.events + events,
+        after=stage.world._check,
+    )
+
+
+def _publish_again(stage: Stage, value: bytes, sequence: int) -> None:
+    """Publish through whoever leads until that succeeds."""
+    for _ in range(_PATIENCE_TICKS):
+        leader = stage.world.leader()
+        if leader is not None:
+            answer = stage.publish(leader.name, value, sequence)
+            stage.tick(2)
+            if answer.done() and answer.exception() is None:
+                return
+        stage.tick()
+    raise AssertionError(f"{value!r} is never accepted")
+
+
 def publish_quietly(stage: Stage, name: int, value: bytes) -> None:
     """Publish through a node that may not lead."""
     partition = stage[name].partition

@@ -40,3 +40,9 @@ def test_a_leader_may_stop_between_any_two_disk_operations_of_a_publish(operatio
 @pytest.mark.parametrize("operation", range(20))
 def test_everyone_may_stop_between_any_two_disk_operations_of_an_election(operation: int) -> None:
     scripts.everyone_stops_before(operation)
+
+
+@pytest.mark.parametrize("are_answers_lost", [False, True])
+def test_a_node_that_hands_over_and_ends_leaves_every_batch_once(are_answers_lost: bool) -> None:
+    for events in range(48):
+        scripts.node_stops_in_order_after(events, are_answers_lost=are_answers_lost)
