@@ -25,6 +25,8 @@ from penstock.spark.failures import told_error
 
 LOOK_AGAIN_S = 1.0
 TOPICS_LOOK_S = 30.0
+# Of a run that ends by itself. To begin anew is safe: the table knows what it holds.
+ATTEMPTS_MAX = 3
 RESTART_PAUSE_S = 5.0
 RESTART_PAUSE_S_MAX = 120.0
 COMPACT_INTERVAL_S = 600.0
@@ -72,12 +74,24 @@ class ArchiveService:
         """Archive what is there now and compact; raises the first failure."""
         jobs = [self._job(each) for each in self._wanted()]
         queries = [each.start(self.spark, every_s=None) for each in jobs]
-        for query in queries:
-            while not self._has_ended(query):
-                self.show(_shown(self._statuses()))
-        for job in jobs:
+        for job, query in zip(jobs, queries, strict=True):
+            self._finish(job, query)
             self._compact(job)
         return list(self._statuses())
+
+    def _finish(self, job: ArchiveJob, query: StreamingQuery) -> None:
+        """Wait for the end of a query; one that Spark failed, or that may pass, begins anew."""
+        for attempts_left in reversed(range(ATTEMPTS_MAX)):
+            try:
+                while not self._has_ended(query):
+                    self.show(_shown(self._statuses()))
+                return
+            except PenstockError as error:
+                is_final = type(error) is not PenstockError and not error.retryable
+                if is_final or not attempts_left:
+                    raise
+                self.show(f"{job.archive.topic}: {error}; starting again")
+                query = job.start(self.spark, every_s=None)
 
     def run(self, is_stopping: Callable[[], bool]) -> list[ArchiveStatus]:
         """Archive until `is_stopping`."""

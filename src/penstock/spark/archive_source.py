@@ -5,6 +5,7 @@ and which offsets that covers, so that the driver can commit a micro-batch witho
 record. A range without records has a row too, without a file.
 """
 
+import importlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -13,19 +14,17 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSource, InputPartition
 from pyspark.sql.types import StructType
 
-from penstock.spark.archive_files import ArchiveWriter
 from penstock.spark.archive_table import (
     ArchivedTopicId,
     ArchiveFile,
     ArchiveLocation,
     ArchiveTable,
 )
-from penstock.spark.fetching import read_range
 from penstock.spark.options import SourceOptions, parse_json_texts, parse_options
 from penstock.spark.planning import Offsets, offsets_to_json
 from penstock.spark.readers import PenstockStreamReader
-from penstock.spark.schema import COLUMNS_WITH_HEADERS
 
+TASK_MODULE = "penstock.spark.archive_task"
 _MANIFEST = pa.schema(
     [
         ("partition", pa.int32()),
@@ -105,26 +104,13 @@ class ArchiveStreamReader(PenstockStreamReader):
         # Spark invents a partition without a value when there is nothing to read.
         if records is None:
             return
-        batches = read_range(
-            self._options.bootstrap,
-            records.topic,
-            records.partition,
-            records.start,
-            records.end,
-            columns=COLUMNS_WITH_HEADERS,
-            settings=self._options.fetch,
-        )
-        name = f"{records.partition:05}-{records.start:020}"
-        writer = ArchiveWriter(self._location, self._topic, name)
-        files: list[ArchiveFile | None] = [*_written(writer, batches)]
+        # Spark plans in processes that never fetch: these do without the compiled loops.
+        task = importlib.import_module(TASK_MODULE)
+        files: list[ArchiveFile | None] = [
+            *task.archive_range(self._options, records, self._location, self._topic)
+        ]
         covered = (records.partition, records.start, records.end)
         yield encode_manifests(Manifest(*covered, each) for each in files or [None])
-
-
-def _written(writer: ArchiveWriter, batches: Iterable[pa.RecordBatch]) -> Iterator[ArchiveFile]:
-    for batch in batches:
-        yield from writer.write(batch)
-    yield from writer.close()
 
 
 def encode_manifests(manifests: Iterable[Manifest]) -> pa.RecordBatch:
