@@ -28,7 +28,7 @@ def test_the_page_about_spark_can_be_followed(
 
 
 @pytest.mark.usefixtures("java")
-@pytest.mark.parametrize("name", ["insight"])
+@pytest.mark.parametrize("name", ["insight", "pipelines"])
 def test_a_page_about_commands_on_spark_can_be_followed(name: str, tmp_path: Path) -> None:
     quick = {"JAVA_TOOL_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
     java_home = {"JAVA_HOME": str(Path(str(shutil.which("java"))).resolve().parents[1])}
