@@ -47,7 +47,7 @@ PUBLIC_NAMES = {
         COLUMNS COLUMNS_WITH_HEADERS ClusterAddress OPTIONS SINK_OPTIONS FetchSettings Option
         PenstockSource PipelineProgress RecordRange Scope arrow_schema check_pipeline
         deliveries_report hot_keys_report lag_of latency_report open_session read_range
-        run_pipeline split_ranges traffic_report
+        run_pipeline split_ranges told_error traffic_report
         ArchiveLocation ArchiveService ArchiveServiceSettings ArchiveStatus ArchiveTable
         ArchivedPartitionStatus ArchivedTopicId Compacted Verdict archive_statuses
         Replay compact_archive read_here run_replay verify_archive

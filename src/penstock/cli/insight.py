@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from penstock.cli.connection import open_admin
-from penstock.cli.options import BOOTSTRAP_DEFAULT, URL_DEFAULT, Bootstrap, Json, Url
+from penstock.cli.options import URL_DEFAULT, Bootstrap, Json, Url
 from penstock.cli.output import Grid, Output
-from penstock.cli.spark import MASTER_DEFAULT, Master, Remote, needing_spark
+from penstock.cli.spark import MASTER_DEFAULT, Master, Remote, job_settings, needing_spark
 from penstock.cli.times import read_time_ms
 from penstock.cli.waiting import Progress
 from penstock.clock import SystemClock
@@ -66,7 +66,7 @@ def traffic(
     out: Out = None,
     master: Master = MASTER_DEFAULT,
     remote: Remote = None,
-    bootstrap: Bootstrap = BOOTSTRAP_DEFAULT,
+    bootstrap: Bootstrap = "",
     as_json: Json = False,
 ) -> None:
     """Count records and bytes per partition; hot ones have over three times the mean rate."""
@@ -89,7 +89,7 @@ def hot_keys(
     out: Out = None,
     master: Master = MASTER_DEFAULT,
     remote: Remote = None,
-    bootstrap: Bootstrap = BOOTSTRAP_DEFAULT,
+    bootstrap: Bootstrap = "",
     as_json: Json = False,
 ) -> None:
     """Find the keys that most records have."""
@@ -111,7 +111,7 @@ def latency(
     out: Out = None,
     master: Master = MASTER_DEFAULT,
     remote: Remote = None,
-    bootstrap: Bootstrap = BOOTSTRAP_DEFAULT,
+    bootstrap: Bootstrap = "",
     url: Url = URL_DEFAULT,
     as_json: Json = False,
 ) -> None:
@@ -133,7 +133,7 @@ def deliveries(
     out: Out = None,
     master: Master = MASTER_DEFAULT,
     remote: Remote = None,
-    bootstrap: Bootstrap = BOOTSTRAP_DEFAULT,
+    bootstrap: Bootstrap = "",
     url: Url = URL_DEFAULT,
     as_json: Json = False,
 ) -> None:
@@ -156,14 +156,19 @@ def _span(from_time: str | None, to_time: str | None) -> Span:
 
 @contextmanager
 def _session(master: str, remote: str | None, *, is_silent: bool) -> "Iterator[SparkSession]":
-    from penstock.spark import open_session
+    from pyspark.errors import PySparkException
 
-    settings = {"spark.log.level": "ERROR", "spark.ui.showConsoleProgress": "false"}
+    from penstock.spark import open_session, told_error
+
+    settings = job_settings(master)
     with Progress(is_silent=is_silent) as progress:
         progress.show("starting Spark")
         session = open_session("insight", master=master, remote=remote, settings=settings)
         progress.show("counting")
-        yield session
+        try:
+            yield session
+        except PySparkException as error:
+            raise told_error(error) from None
         session.stop()
 
 

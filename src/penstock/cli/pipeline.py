@@ -10,7 +10,7 @@ from penstock.cli.exits import FAILED
 from penstock.cli.interruption import Interruption
 from penstock.cli.options import BOOTSTRAP_DEFAULT, Json
 from penstock.cli.output import Grid, Output
-from penstock.cli.spark import MASTER_DEFAULT, Master, Remote, needing_spark
+from penstock.cli.spark import MASTER_DEFAULT, Master, Remote, job_settings, needing_spark
 from penstock.cli.times import show_time
 from penstock.cli.waiting import Progress
 
@@ -148,10 +148,8 @@ def list_pipelines(
 def _session(pipeline: "Pipeline", master: str, remote: str | None) -> "SparkSession":
     from penstock.spark import open_session
 
-    settings = {"spark.log.level": "ERROR", "spark.ui.showConsoleProgress": "false"}
-    return open_session(
-        pipeline.name, master=master, remote=remote, settings={**settings, **pipeline.spark}
-    )
+    settings = {**job_settings(master), **pipeline.spark}
+    return open_session(pipeline.name, master=master, remote=remote, settings=settings)
 
 
 def _ask_spark(pipeline: "Pipeline") -> dict[str, str]:

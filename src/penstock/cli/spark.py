@@ -35,3 +35,15 @@ def needing_spark() -> Iterator[None]:
     except ModuleNotFoundError as error:
         text = f'this needs Spark: pip install "penstock[spark]" ({error})'
         raise PenstockError(text) from None
+
+
+def job_settings(master: str) -> dict[str, str]:
+    """Return settings for a job that somebody watches in a terminal.
+
+    What ends a job is told by the command, in one sentence, so that Spark need not. On one machine
+    Spark's two hundred parts of a shuffle are mostly empty, and each costs a task.
+    """
+    settings = {"spark.log.level": "FATAL", "spark.ui.showConsoleProgress": "false"}
+    if master.startswith("local"):
+        settings["spark.sql.shuffle.partitions"] = "4"
+    return settings

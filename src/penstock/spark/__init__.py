@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from penstock.spark.archive_status import ArchivedPartitionStatus, ArchiveStatus
     from penstock.spark.archive_table import ArchivedTopicId, ArchiveLocation, ArchiveTable
     from penstock.spark.archive_verification import Verdict, verify_archive
+    from penstock.spark.failures import told_error
     from penstock.spark.fetching import read_range
     from penstock.spark.given_options import Option
     from penstock.spark.insight import (
@@ -89,6 +90,7 @@ _HOMES = {
     "run_pipeline": "pipelines",
     "run_replay": "replaying",
     "split_ranges": "planning",
+    "told_error": "failures",
     "traffic_report": "insight",
 }
 
@@ -132,6 +134,7 @@ __all__ = [
     "run_pipeline",
     "run_replay",
     "split_ranges",
+    "told_error",
     "traffic_report",
     "verify_archive",
 ]

@@ -45,17 +45,19 @@ class QueryWatch:
     epoch: int | None = None
     lags: dict[TopicPartition, int] = field(default_factory=dict)
 
-    def look(self, query: "StreamingQuery") -> None:
-        """Take note of what has been done since the last look."""
+    def look(self, query: "StreamingQuery") -> bool:
+        """Take note of what has been done since the last look; tell whether that is anything."""
         last: Any = query.lastProgress
         if last is None:
-            return
-        if self.epoch is None or last["batchId"] > self.epoch:
+            return False
+        is_further = self.epoch is None or last["batchId"] > self.epoch
+        if is_further:
             for progress in query.recentProgress:
                 self._take(progress)
         # A query that waits tells of its last epoch again and again, without rows.
         self.rows_per_s = float(last["processedRowsPerSecond"] or 0.0)
         self.lags |= lag_of(last)
+        return is_further
 
     def _take(self, progress: Any) -> None:
         epoch = int(progress["batchId"])

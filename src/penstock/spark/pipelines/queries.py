@@ -1,8 +1,8 @@
 """The queries of a running pipeline: started together, watched, and stopped together.
 
 A query that fails ends the pipeline with one error. Only what a busy machine does to Spark's Python
-processes is tried again from the checkpoint, a few times: Spark gives a process ten seconds to
-start, and does not try again itself. To stop is to let the micro-batches that are under way end,
+processes is tried again from the checkpoint, for some minutes: Spark gives a process ten seconds
+to start, and does not try again itself. To stop is to let the micro-batches that are under way end,
 for a while; what is cut short is repeated at the next start.
 """
 
@@ -16,7 +16,7 @@ from pyspark.errors import PySparkException
 
 from penstock.clock import SystemClock
 from penstock.errors import PenstockError
-from penstock.spark.failures import is_passing
+from penstock.spark.failures import is_passing, told_error
 from penstock.spark.pipelines.progress import PipelineProgress, QueryWatch, sum_up
 
 if TYPE_CHECKING:
@@ -26,8 +26,9 @@ if TYPE_CHECKING:
 LOOK_AGAIN_S = 0.25
 START_WAIT_S = 15.0
 STOP_WAIT_S = 30.0
-RESTARTS_MAX = 10
 RESTART_PAUSE_S = 1.0
+# How long no query may have done anything before such a failure counts.
+RESTART_PATIENCE_S = 180.0
 _log = logging.getLogger("penstock.spark")
 
 
@@ -38,7 +39,7 @@ class Queries:
         self._writers = writers
         self._queries: dict[str, StreamingQuery] = {}
         self._watches = {name: QueryWatch() for name in writers}
-        self._restarts = 0
+        self._well_s = SystemClock().steady_s()
 
     def __enter__(self) -> Self:
         try:
@@ -67,7 +68,8 @@ class Queries:
                 self._settle()
             is_over = is_asked or not any(query.isActive for query in self._queries.values())
             for name, query in list(self._queries.items()):
-                self._watches[name].look(query)
+                if self._watches[name].look(query):
+                    self._well_s = SystemClock().steady_s()
                 if (error := query.exception()) is not None:
                     self._restart(name, error)
                     is_over = is_asked
@@ -82,7 +84,9 @@ class Queries:
         try:
             query = self._queries[name] = self._writers[name].start()
         except PySparkException as error:
-            raise PenstockError(f"the query of {name} does not start: {reason_of(error)}") from None
+            raise PenstockError(
+                f"the query of {name} does not start: {told_error(error)}"
+            ) from None
         clock = SystemClock()
         deadline_s = clock.steady_s() + START_WAIT_S
         while query.isActive and query.status["message"].startswith("Initializing"):
@@ -92,10 +96,10 @@ class Queries:
 
     def _restart(self, name: str, error: Exception) -> None:
         """Start a query again after a failure that passes; raise any other."""
-        if not is_passing(error) or self._restarts >= RESTARTS_MAX:
-            raise PenstockError(f"the query of {name} failed: {reason_of(error)}")
-        self._restarts += 1
-        _log.warning("the query of %s is started again: %s", name, reason_of(error))
+        now_s = SystemClock().steady_s()
+        if not is_passing(error) or now_s - self._well_s > RESTART_PATIENCE_S:
+            raise PenstockError(f"the query of {name} failed: {told_error(error)}")
+        _log.warning("the query of %s is started again: %s", name, told_error(error))
         time.sleep(RESTART_PAUSE_S)
         self._start(name)
 
@@ -113,10 +117,3 @@ class Queries:
     def _stop(self) -> None:
         for query in self._queries.values():
             query.stop()
-
-
-def reason_of(error: Exception) -> str:
-    """Return the line that says what happened: ours if there is one, without Java's stack."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    own = [line for line in lines if line.startswith("penstock.errors.")]
-    return own[-1].partition(": ")[2] if own else lines[0]
