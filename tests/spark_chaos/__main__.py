@@ -1,6 +1,7 @@
 """`python -m tests.spark_chaos --rounds 30 --seed 7`."""
 
 import argparse
+import math
 import random
 import shutil
 import sys
@@ -19,11 +20,14 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=30, help="how many kills")
     parser.add_argument("--nodes", type=int, default=3, help="nodes of the cluster")
     parser.add_argument("--seed", type=int, help="which moments")
+    parser.add_argument("--minutes", type=float, default=math.inf, help="kill no longer than this")
     args = parser.parse_args()
     seed = random.randrange(_SEED_MAX) if args.seed is None else args.seed
     directory = Path(tempfile.mkdtemp(prefix="penstock-spark-chaos-"))
     print(f"seed {seed}, data in {directory}", flush=True)
-    report = run_spark_chaos(directory, rounds=args.rounds, seed=seed, nodes=args.nodes)
+    report = run_spark_chaos(
+        directory, rounds=args.rounds, seed=seed, nodes=args.nodes, kill_s_max=60 * args.minutes
+    )
     print({**asdict(report), "kills": dict(report.kills)})
     if report.is_good:
         shutil.rmtree(directory)

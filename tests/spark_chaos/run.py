@@ -6,6 +6,7 @@ executors are Spark's to replace. Executors that outlive their driver may go on 
 brokers that keep them from publishing.
 """
 
+import math
 import random
 import threading
 import time
@@ -44,7 +45,7 @@ _KEYS = 50
 class Report:
     """What was done and what was found."""
 
-    rounds: int
+    rounds: int = 0
     kills: Counter[str] = field(default_factory=Counter)
     driver_failures: int = 0
     acknowledged: int = 0
@@ -65,14 +66,16 @@ class Report:
         return not (wrong_copy or self.not_archived or self.archived_again)
 
 
-def run_spark_chaos(directory: Path, *, rounds: int, seed: int, nodes: int) -> Report:
-    """Kill so many times; return what came of it."""
-    report = Report(rounds)
+def run_spark_chaos(
+    directory: Path, *, rounds: int, seed: int, nodes: int, kill_s_max: float = math.inf
+) -> Report:
+    """Kill so many times, or for so long; return what came of it."""
+    report = Report()
     begin = time.monotonic()
     with ClusterProcess(directory / "cluster", nodes) as cluster:
         run = _Run(cluster, directory, random.Random(seed), report)
         try:
-            run.go()
+            run.go(rounds, begin + kill_s_max)
         finally:
             run.end()
     report.seconds = time.monotonic() - begin
@@ -95,18 +98,19 @@ class _Run:
         self._brokers = Brokers(cluster.bootstrap, 30.0)
         self._publisher = Publisher(cluster.bootstrap)
 
-    def go(self) -> None:
+    def go(self, rounds: int, deadline: float) -> None:
         """Kill round by round, then let the copy finish and compare."""
         _create_topics(self._cluster)
         _enable_archive(self._cluster, self._archive)
         self._publisher.start()
         self._driver.start()
-        for number in range(self._report.rounds):
+        while self._report.rounds < rounds and time.monotonic() < deadline:
             self._wait_for_a_move()
             time.sleep(self._chance.uniform(0, _PAUSE_S_MAX))
-            victim = VICTIMS[number % len(VICTIMS)]
+            victim = VICTIMS[self._report.rounds % len(VICTIMS)]
             self._kill(victim)
-            print(f"round {number + 1}: {victim}, {self._copied()} copied", flush=True)
+            self._report.rounds += 1
+            print(f"round {self._report.rounds}: {victim}, {self._copied()} copied", flush=True)
         self._wait_for_a_move()
         self._publisher.stop()
         self._finish.touch()
