@@ -95,7 +95,7 @@ def test_executors_of_a_standalone_cluster_read_and_write_topics(
             )  # fmt: skip
         job = subprocess.run(
             [sys.executable, "-c", JOB, master, node.bootstrap, node.http_url, topic, target],
-            capture_output=True, text=True, timeout=240, env=ENVIRON,
+            capture_output=True, text=True, timeout=480, env=ENVIRON,
         )  # fmt: skip
 
     assert job.stdout.strip() == f"total {2 * sum(range(100))} executors 2", job.stderr[-3000:]
