@@ -176,7 +176,12 @@ class ClusterProcess:
         return ("--node-id", str(node_id), "--peers", peers)
 
     def __enter__(self) -> Self:
-        self.start()
+        try:
+            self.start()
+        except BaseException:
+            # Nobody else ends the nodes that did start.
+            self.kill()
+            raise
         return self
 
     def __exit__(
