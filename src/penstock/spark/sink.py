@@ -82,7 +82,7 @@ def _checked(options: Mapping[str, str], schema: StructType, *, overwrite: bool)
     if overwrite:
         raise InvalidRequest(
             'a topic cannot be overwritten: write with mode("append"), streams with'
-            ' outputMode("append") or outputMode("update")'
+            ' outputMode("append")'
         )
     parsed = parse_sink_options(options)
     check_sink_schema(schema, parsed.topic)
