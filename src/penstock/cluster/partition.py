@@ -48,11 +48,20 @@ class _Pending(NamedTuple):
 
 
 class _Refusal(NamedTuple):
-    """A batch that was turned away for now and will be sent again, and why it was."""
+    """Batches that were turned away for now and will be sent again, and why the first one was.
+
+    `first` and `last` are the sequences with which the first and the last of them begin.
+    """
 
     epoch: int
-    sequence: int
+    first: int
+    last: int
     reason: PenstockError
+
+    def covers(self, epoch: int, sequence: int) -> bool:
+        """True when the batch that begins with `sequence` is one of them."""
+        is_within = not (is_before(sequence, self.first) or is_before(self.last, sequence))
+        return epoch == self.epoch and is_within
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,27 +218,27 @@ class Partition:
         """
         if not header.has_producer:
             return
-        refusal = _Refusal(header.producer_epoch, header.base_sequence, reason)
-        noted = self._refused.get(header.producer_id)
-        if noted is None or noted.epoch != refusal.epoch or not self._is_open(noted, header):
-            self._note(header.producer_id, refusal)
-
-    def _is_open(self, noted: _Refusal, header: BatchHeader) -> bool:
-        """True while the batch of an earlier refusal is not known to be stored, and comes before.
-
-        A replica that does not lead yet may lag behind what is stored, so the next sequence cannot
-        be told at that time; it is when another batch is judged by it.
-        """
         in_flight = self._in_flight_of(header.producer_id)
         known = in_flight.state if in_flight else self._machine.producers.get(header.producer_id)
-        is_first = not is_before(header.base_sequence, noted.sequence)
-        is_stored = known is not None and is_before(
-            noted.sequence, next_sequence(known, noted.epoch)
-        )
-        return is_first and not is_stored
+        noted = self._refused.get(header.producer_id)
+        if noted is not None and known is not None and _is_stored(noted, known):
+            del self._refused[header.producer_id]
+        self._note(header.producer_id, header.producer_epoch, header.base_sequence, reason)
 
-    def _note(self, producer_id: int, refusal: _Refusal) -> None:
-        if len(self._refused) >= _REFUSED_MAX:
+    def _note(self, producer_id: int, epoch: int, sequence: int, reason: PenstockError) -> None:
+        """Remember a batch along with those that were turned away before.
+
+        All of them, because the first may turn out to be stored: the leader before took it, and it
+        was committed after all. Then the second is the next one in line, and has yet to come back.
+        """
+        noted = self._refused.get(producer_id)
+        refusal = _Refusal(epoch, sequence, sequence, reason)
+        if noted is not None and noted.epoch == epoch:
+            if is_before(noted.first, sequence):
+                refusal = refusal._replace(first=noted.first, reason=noted.reason)
+            if is_before(sequence, noted.last):
+                refusal = refusal._replace(last=noted.last)
+        elif len(self._refused) >= _REFUSED_MAX:
             del self._refused[next(iter(self._refused))]
         self._refused[producer_id] = refusal
 
@@ -237,7 +246,7 @@ class Partition:
         refused = self._refused.get(header.producer_id)
         if refused is None or refused.epoch != header.producer_epoch:
             return
-        if header.base_sequence != refused.sequence:
+        if header.base_sequence != refused.first:
             raise refused.reason.with_traceback(None)
 
     def _is_repeated(self, known: ProducerState, header: BatchHeader) -> bool:
@@ -246,8 +255,8 @@ class Partition:
             return check_sequence(known, header) is not None
         except OutOfOrderSequence:
             refused = self._refused.get(header.producer_id)
-            awaited = (header.producer_epoch, next_sequence(known, header.producer_epoch))
-            if refused is not None and (refused.epoch, refused.sequence) == awaited:
+            awaited = next_sequence(known, header.producer_epoch)
+            if refused is not None and refused.covers(header.producer_epoch, awaited):
                 raise refused.reason.with_traceback(None) from None
             raise
 
@@ -265,7 +274,7 @@ class Partition:
         while batches and batches[-1].answer.done():
             settled = batches.pop()
             if isinstance(reason := settled.answer.exception(), PenstockError):
-                self._note(producer_id, _Refusal(settled.state.epoch, settled.sequence, reason))
+                self._note(producer_id, settled.state.epoch, settled.sequence, reason)
         if batches:
             while batches[0].answer.done():
                 del batches[0]
@@ -338,3 +347,12 @@ class Partition:
             return self.archived_offset
         archived: Offset = await self.log.propose_state(encode_archived(event))
         return archived
+
+
+def _is_stored(noted: _Refusal, known: ProducerState) -> bool:
+    """True when all batches that were turned away have come back.
+
+    A replica that does not lead yet may lag behind what is stored, so the next sequence cannot be
+    told at that time; it is when another batch is judged by it.
+    """
+    return is_before(noted.last, next_sequence(known, noted.epoch))

@@ -257,6 +257,58 @@ def test_batches_are_not_called_out_of_order_by_one_who_lagged_when_it_refused(
     run(scene())
 
 
+def test_batches_are_not_called_out_of_order_when_the_first_that_was_turned_away_was_stored(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def does_not_lead_yet() -> None:
+        raise NotLeader("not all of the log is applied")
+
+    async def scene() -> None:
+        partition = await SimMachine().partition()
+        await partition.publish(numbered_batch(0, b"known"))
+        with monkeypatch.context() as patch:
+            patch.setattr(partition.log, "check_writable", does_not_lead_yet)
+            for sequence in (1, 2):
+                with pytest.raises(NotLeader):
+                    partition.publish(numbered_batch(sequence, b"v"))
+        # The leader before had taken the first of them, and it was committed after all.
+        await partition.log.propose_records(numbered_batch(1, b"v"))
+
+        with pytest.raises(NotLeader):
+            partition.publish(numbered_batch(3, b"v"))
+        for sequence in (1, 2, 3):
+            assert await partition.publish(numbered_batch(sequence, b"v")) == sequence
+        with pytest.raises(OutOfOrderSequence):
+            partition.publish(numbered_batch(5, b"a gap of the producer's own"))
+
+    run(scene())
+
+
+def test_batches_are_not_called_out_of_order_when_the_first_that_failed_was_stored() -> None:
+    async def scene() -> None:
+        machine = SimMachine()
+        partition = await machine.partition()
+        await partition.publish(numbered_batch(0, b"known"))
+        machine.executor.hold()
+        others = [partition.publish(batch(b"other"))]
+        failed = [partition.publish(numbered_batch(each, b"v" * 500)) for each in (1, 2)]
+        others.append(partition.publish(batch(b"keeps the log busy")))
+        machine.disk.capacity_bytes = 0
+        machine.executor.release()
+        await asyncio.wait([*failed, *others])
+        machine.disk.capacity_bytes = None
+        await asyncio.sleep(1)
+        assert all(isinstance(each.exception(), DiskFull) for each in failed)
+        await partition.log.propose_records(numbered_batch(1, b"v" * 500))
+
+        with pytest.raises(DiskFull):
+            partition.publish(numbered_batch(3, b"v"))
+        for sequence in (1, 2, 3):
+            await partition.publish(numbered_batch(sequence, b"v" * 500))
+
+    run(scene())
+
+
 def test_a_producer_that_was_turned_away_may_begin_again_under_a_new_epoch() -> None:
     async def scene() -> None:
         partition = await SimMachine().partition()
