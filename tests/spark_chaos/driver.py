@@ -3,7 +3,9 @@
 import random
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
+from typing import NamedTuple
 
 import psutil
 
@@ -42,20 +44,17 @@ class DriverProcess:
     def kill(self) -> bool:
         """Kill the driver alone: its executors find out by themselves."""
         assert self._process is not None
-        for process in self._look():
-            if process.name() == "java" and _EXECUTOR not in process.cmdline():
-                process.kill()
+        for child in self._look():
+            if child.name == "java" and _EXECUTOR not in child.command:
+                _kill(child.process)
         self._process.kill()
         self._process.wait(_STOP_S)
         return True
 
     def kill_executor(self, chance: random.Random) -> bool:
         """Kill one executor; False when there is none at the moment."""
-        executors = [each for each in self._look() if _EXECUTOR in each.cmdline()]
-        if not executors:
-            return False
-        chance.choice(executors).kill()
-        return True
+        executors = [each.process for each in self._look() if _EXECUTOR in each.command]
+        return bool(executors) and _kill(chance.choice(executors))
 
     def clean(self) -> None:
         """Kill the driver and whatever it has started and that is still there."""
@@ -64,15 +63,36 @@ class DriverProcess:
             self._process.kill()
             self._process.wait(_STOP_S)
         for process in self._started.values():
-            if process.is_running():
-                process.kill()
+            _kill(process)
 
-    def _look(self) -> list[psutil.Process]:
+    def _look(self) -> list["_Child"]:
         """Return the processes below the driver, and remember them: they may outlive it."""
         assert self._process is not None
         if self._process.poll() is not None:
             return []
         found = psutil.Process(self._process.pid).children(recursive=True)
-        living = [each for each in found if each.status() != psutil.STATUS_ZOMBIE]
-        self._started |= {each.pid: each for each in living}
+        living: list[_Child] = []
+        for each in found:
+            # It may end between any two of these questions.
+            with suppress(psutil.NoSuchProcess):
+                if each.status() != psutil.STATUS_ZOMBIE:
+                    living.append(_Child(each, each.name(), each.cmdline()))
+        self._started |= {child.process.pid: child.process for child in living}
         return living
+
+
+class _Child(NamedTuple):
+    """A process below the driver, as it was when it was looked at."""
+
+    process: psutil.Process
+    name: str
+    command: list[str]
+
+
+def _kill(process: psutil.Process) -> bool:
+    """Kill a process; False when it has ended by itself."""
+    try:
+        process.kill()
+    except psutil.NoSuchProcess:
+        return False
+    return True
