@@ -29,7 +29,13 @@ from penstock.cluster.topic_machine import (
 )
 from penstock.cluster.traffic import Traffic
 from penstock.cluster.workplace import Workplace
-from penstock.errors import Conflict, OffsetOutOfRange, OutOfOrderSequence, PenstockError
+from penstock.errors import (
+    Conflict,
+    NotLeader,
+    OffsetOutOfRange,
+    OutOfOrderSequence,
+    PenstockError,
+)
 from penstock.ids import Offset, Term, TopicPartition
 from penstock.log import FileRange, LogSettings
 from penstock.raft import RaftSettings
@@ -37,6 +43,8 @@ from penstock.record import BatchHeader, Record, RecordBatch
 
 # Producers of which a batch was turned away and is remembered.
 _REFUSED_MAX = 10_000
+# A gap in a producer's sequence after a change of leaders is real when it stays for this long.
+_GAP_BELIEVED_S = 10.0
 
 
 class _Pending(NamedTuple):
@@ -101,6 +109,8 @@ class Partition:
         self._machine = machine
         self._in_flight: dict[int, _InFlight] = {}
         self._refused: dict[int, _Refusal] = {}
+        self._gaps: dict[int, tuple[tuple[int, int], float]] = {}
+        self._clock = workplace.clock
         self.traffic = Traffic()
 
     @classmethod
@@ -258,7 +268,32 @@ class Partition:
             awaited = next_sequence(known, header.producer_epoch)
             if refused is not None and refused.covers(header.producer_epoch, awaited):
                 raise refused.reason.with_traceback(None) from None
+            if self._may_be_overtaken(known, header, awaited):
+                raise NotLeader(
+                    f"the batch before sequence {header.base_sequence} of producer"
+                    f" {header.producer_id} has not come since another node led {self.place}"
+                ) from None
             raise
+
+    def _may_be_overtaken(self, known: ProducerState, header: BatchHeader, awaited: int) -> bool:
+        """Whether the batch that is awaited may be about to come from a former leader.
+
+        A client whose request to the former leader runs out of time may send the next batch to the
+        new one before it sends that one again. So a gap is believed only when it stays: to be told
+        of it makes the client repeat, in all partitions, whatever it has no answer for.
+        """
+        former = self.log.log.end_offset_of_term(self.log.term - 1)
+        if former is None or not -1 < known.batches[-1].offset < former[1] or self.log.is_alone:
+            return False
+        gap = (header.producer_epoch, awaited)
+        now_s = self._clock.steady_s()
+        noted, since_s = self._gaps.get(header.producer_id, (None, now_s))
+        if noted != gap:
+            if len(self._gaps) >= _REFUSED_MAX:
+                del self._gaps[next(iter(self._gaps))]
+            self._gaps[header.producer_id] = (gap, now_s)
+            return True
+        return now_s - since_s < _GAP_BELIEVED_S
 
     def _in_flight_of(self, producer_id: int) -> "_InFlight | None":
         """Return what a producer has in flight, or None when all of it is settled.

@@ -240,6 +240,11 @@ class ReplicatedLog:
         is_leading = self.raft.role is Role.LEADER and self.applied_index >= self._reign_start
         return is_leading and self.failure is None and not self._is_closed
 
+    @property
+    def is_alone(self) -> bool:
+        """True in a group of one."""
+        return len(self.raft.membership.members) == 1
+
     def check_serving(self) -> None:
         """Raise when this replica cannot answer for the log."""
         self.check_open()

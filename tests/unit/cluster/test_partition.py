@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 
+from penstock.cluster.replicated_log import ReplicatedLog
 from penstock.errors import (
     DiskFull,
     NotLeader,
@@ -14,6 +15,7 @@ from penstock.errors import (
 )
 from penstock.ids import Offset
 from tests.unit.cluster.workplaces import (
+    LoopClock,
     SimMachine,
     batch,
     numbered_batch,
@@ -305,6 +307,32 @@ def test_batches_are_not_called_out_of_order_when_the_first_that_failed_was_stor
             partition.publish(numbered_batch(3, b"v"))
         for sequence in (1, 2, 3):
             await partition.publish(numbered_batch(sequence, b"v" * 500))
+
+    run(scene())
+
+
+def test_a_gap_after_a_change_of_leaders_is_believed_when_it_stays(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def scene() -> None:
+        machine = SimMachine(clock=LoopClock())
+        partition = await machine.partition()
+        await partition.publish(numbered_batch(0, b"known to the former leader"))
+        machine.disk.kill()
+        monkeypatch.setattr(ReplicatedLog, "is_alone", False)
+        reopened = await machine.partition()
+
+        with pytest.raises(NotLeader):
+            reopened.publish(numbered_batch(2, b"overtakes"))
+        await asyncio.sleep(9)
+        with pytest.raises(NotLeader):
+            reopened.publish(numbered_batch(2, b"overtakes"))
+        await asyncio.sleep(2)
+        with pytest.raises(OutOfOrderSequence):
+            reopened.publish(numbered_batch(2, b"is out of order"))
+        assert await reopened.publish(numbered_batch(1, b"v")) == 1
+        with pytest.raises(OutOfOrderSequence):
+            reopened.publish(numbered_batch(3, b"a gap of the producer's own"))
 
     run(scene())
 
