@@ -95,9 +95,11 @@ def produce_for(
     return sent
 
 
-def consume_count(ready: Callable[[], None], bootstrap: str, topic: str, count: int) -> int:
+def consume_count(
+    ready: Callable[[], None], bootstrap: str, topic: str, count: int, settings: dict[str, Any]
+) -> int:
     """Read `count` messages from the beginning."""
-    consumer = _consumer(bootstrap, topic)
+    consumer = _consumer(bootstrap, topic, settings)
     ready()
     got = 0
     while got < count:
@@ -173,13 +175,14 @@ def _producer(bootstrap: str, settings: dict[str, Any]) -> Producer:
     )
 
 
-def _consumer(bootstrap: str, topic: str) -> Consumer:
+def _consumer(bootstrap: str, topic: str, settings: dict[str, Any] | None = None) -> Consumer:
     consumer = Consumer(
         {
             "bootstrap.servers": bootstrap,
             "group.id": "bench",
             "enable.auto.commit": False,
             "auto.offset.reset": "earliest",
+            **(settings or {}),
         }
     )
     consumer.assign([TopicPartition(topic, 0, 0)])

@@ -11,7 +11,7 @@ from penstock.cli.exits import FAILED
 from penstock.cli.interruption import Interruption
 from penstock.cli.options import URL_DEFAULT, Bootstrap, Json, TopicName, Url
 from penstock.cli.output import Grid, Output
-from penstock.cli.spark import MASTER_DEFAULT, Master, Remote, needing_spark
+from penstock.cli.spark import MASTER_DEFAULT, Master, Remote, needing_spark, spark_session
 from penstock.cli.storage import StorageOptions, read_storage_options
 from penstock.cli.times import read_duration_s, show_time
 from penstock.cli.waiting import Progress
@@ -97,7 +97,7 @@ def run(
     """
     every_s = read_duration_s(every, option="--every")
     with needing_spark():
-        from penstock.spark import ArchiveService, ArchiveServiceSettings, open_session
+        from penstock.spark import ArchiveService, ArchiveServiceSettings
     settings = ArchiveServiceSettings(
         bootstrap=bootstrap,
         url=url,
@@ -105,16 +105,13 @@ def run(
         storage=tuple(read_storage_options(storage).items()),
         every_s=every_s,
     )
-    with Interruption() as interruption, Progress(is_silent=as_json) as progress:
-        progress.show("starting Spark")
-        session = open_session(
-            "penstock archive", master=master, remote=remote, settings={"spark.log.level": "ERROR"}
-        )
+    with (
+        Interruption() as interruption,
+        Progress(is_silent=as_json) as progress,
+        spark_session("archive", master=master, remote=remote, progress=progress) as session,
+    ):
         service = ArchiveService(session, settings, progress.show)
-        try:
-            done = service.run_once() if once else service.run(lambda: interruption.is_requested)
-        finally:
-            session.stop()
+        done = service.run_once() if once else service.run(lambda: interruption.is_requested)
     _show(done, Output(as_json=as_json))
 
 

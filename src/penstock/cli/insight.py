@@ -1,8 +1,6 @@
 """`penstock insight`: what logs and delivery journals tell, counted by Spark."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import replace
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,7 +9,7 @@ import typer
 from penstock.cli.connection import open_admin
 from penstock.cli.options import URL_DEFAULT, Bootstrap, Json, Url
 from penstock.cli.output import Grid, Output
-from penstock.cli.spark import MASTER_DEFAULT, Master, Remote, job_settings, needing_spark
+from penstock.cli.spark import MASTER_DEFAULT, Master, Remote, needing_spark, spark_session
 from penstock.cli.times import read_time_ms
 from penstock.cli.waiting import Progress
 from penstock.clock import SystemClock
@@ -53,8 +51,6 @@ Out = Annotated[
     ),
 ]
 
-Span = tuple[int | None, int | None]
-
 
 @app.command()
 def traffic(
@@ -72,11 +68,8 @@ def traffic(
     """Count records and bytes per partition; hot ones have over three times the mean rate."""
     with needing_spark():
         from penstock.spark import traffic_report
-    span = _span(from_time, to_time)
-    with _session(master, remote, is_silent=as_json) as session:
-        scope = _scope(topics, bootstrap, URL_DEFAULT, span)
-        report = traffic_report(session, replace(scope, includes_deleted=include_deleted))
-    _show(report, out, as_json=as_json)
+    scope = _scope(topics, from_time, to_time, bootstrap, includes_deleted=include_deleted)
+    _report(traffic_report, scope, master, remote, out, as_json=as_json)
 
 
 @app.command("hot-keys")
@@ -95,11 +88,8 @@ def hot_keys(
     """Find the keys that most records have."""
     with needing_spark():
         from penstock.spark import hot_keys_report
-    span = _span(from_time, to_time)
-    with _session(master, remote, is_silent=as_json) as session:
-        scope = _scope(topics, bootstrap, URL_DEFAULT, span)
-        report = hot_keys_report(session, replace(scope, includes_deleted=include_deleted))
-    _show(report, out, as_json=as_json)
+    scope = _scope(topics, from_time, to_time, bootstrap, includes_deleted=include_deleted)
+    _report(hot_keys_report, scope, master, remote, out, as_json=as_json)
 
 
 @app.command()
@@ -118,10 +108,8 @@ def latency(
     """Measure the time from publish to ack for each queue group, by the time of the ack."""
     with needing_spark():
         from penstock.spark import latency_report
-    span = _span(from_time, to_time)
-    with _session(master, remote, is_silent=as_json) as session:
-        report = latency_report(session, _scope(topics, bootstrap, url, span))
-    _show(report, out, as_json=as_json)
+    scope = _scope(topics, from_time, to_time, bootstrap, url)
+    _report(latency_report, scope, master, remote, out, as_json=as_json)
 
 
 @app.command()
@@ -140,48 +128,56 @@ def deliveries(
     """Count acks, retries and dead letters with their reasons, and follow the lag of groups."""
     with needing_spark():
         from penstock.spark import deliveries_report
-    span = _span(from_time, to_time)
-    with _session(master, remote, is_silent=as_json) as session:
-        report = deliveries_report(session, _scope(topics, bootstrap, url, span))
-    _show(report, out, as_json=as_json)
+    scope = _scope(topics, from_time, to_time, bootstrap, url)
+    _report(deliveries_report, scope, master, remote, out, as_json=as_json)
 
 
-def _span(from_time: str | None, to_time: str | None) -> Span:
+def _scope(
+    topics: list[str] | None,
+    from_time: str | None,
+    to_time: str | None,
+    bootstrap: str,
+    url: str = URL_DEFAULT,
+    *,
+    includes_deleted: bool = False,
+) -> "Scope":
+    """Return what a report is about; without topics, all that there are."""
+    from penstock.spark import Scope
+
     start_ms = read_time_ms(from_time, option="--from-time")
     end_ms = read_time_ms(to_time, option="--to-time")
     if start_ms is not None and end_ms is not None and start_ms >= end_ms:
         raise typer.BadParameter(f"{to_time!r} is not after --from-time.", param_hint="--to-time")
-    return start_ms, end_ms
-
-
-@contextmanager
-def _session(master: str, remote: str | None, *, is_silent: bool) -> "Iterator[SparkSession]":
-    from pyspark.errors import PySparkException
-
-    from penstock.spark import open_session, told_error
-
-    settings = job_settings(master)
-    with Progress(is_silent=is_silent) as progress:
-        progress.show("starting Spark")
-        session = open_session("insight", master=master, remote=remote, settings=settings)
-        progress.show("counting")
-        try:
-            yield session
-        except PySparkException as error:
-            raise told_error(error) from None
-        session.stop()
-
-
-def _scope(topics: list[str] | None, bootstrap: str, url: str, span: Span) -> "Scope":
-    from penstock.spark import Scope
-
     if not topics:
         topics = [each.name for each in open_admin(bootstrap).topics()]
-        if not topics:
-            raise PenstockError("there are no topics")
+    if not topics:
+        raise PenstockError("there are no topics")
     return Scope(
-        topics=tuple(topics), bootstrap=bootstrap, url=url, start_ms=span[0], end_ms=span[1]
+        topics=tuple(topics),
+        bootstrap=bootstrap,
+        url=url,
+        start_ms=start_ms,
+        end_ms=end_ms,
+        includes_deleted=includes_deleted,
     )
+
+
+def _report(
+    count: "Callable[[SparkSession, Scope], Report]",
+    scope: "Scope",
+    master: str,
+    remote: str | None,
+    out: Path | None,
+    *,
+    as_json: bool,
+) -> None:
+    with (
+        Progress(is_silent=as_json) as progress,
+        spark_session("insight", master=master, remote=remote, progress=progress) as session,
+    ):
+        progress.show("counting")
+        report = count(session, scope)
+    _show(report, out, as_json=as_json)
 
 
 def _show(report: "Report", out: Path | None, *, as_json: bool) -> None:

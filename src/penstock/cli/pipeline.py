@@ -10,13 +10,11 @@ from penstock.cli.exits import FAILED
 from penstock.cli.interruption import Interruption
 from penstock.cli.options import BOOTSTRAP_DEFAULT, Json
 from penstock.cli.output import Grid, Output
-from penstock.cli.spark import MASTER_DEFAULT, Master, Remote, job_settings, needing_spark
+from penstock.cli.spark import MASTER_DEFAULT, Master, Remote, needing_spark, spark_session
 from penstock.cli.times import show_time
 from penstock.cli.waiting import Progress
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
     from penstock.pipelines import Pipeline, PipelineState, Problem
 
 app = typer.Typer(help="Run pipelines on Spark.", no_args_is_help=True)
@@ -85,9 +83,17 @@ def run(
     with needing_spark():
         from penstock.spark import ClusterAddress, run_pipeline
     output = Output(as_json=as_json)
-    with Interruption() as interruption, Progress(is_silent=as_json) as progress:
-        progress.show(f"{pipeline.name}: starting Spark")
-        session = _session(pipeline, master, remote)
+    with (
+        Interruption() as interruption,
+        Progress(is_silent=as_json) as progress,
+        spark_session(
+            pipeline.name,
+            master=master,
+            remote=remote,
+            progress=progress,
+            settings=pipeline.spark,
+        ) as session,
+    ):
         done = run_pipeline(
             session,
             pipeline,
@@ -97,7 +103,6 @@ def run(
             is_stopping=lambda: interruption.is_requested,
             show=lambda each: progress.show(f"{pipeline.name}: {each}"),
         )
-        session.stop()
     output.show({"pipeline": pipeline.name, **_as_json(done)}, f"{pipeline.name} stopped: {done}")
 
 
@@ -120,7 +125,7 @@ def validate(
     told = [_problem_as_json(each) for each in problems]
     lines = [f"{file}, {each}" for each in problems]
     if with_spark and pipeline is not None and not problems:
-        for path, text in _ask_spark(pipeline).items():
+        for path, text in _ask_spark(pipeline, is_silent=as_json).items():
             told.append({"line": None, "path": path, "problem": text})
             lines.append(f"{file}, {path}: {text}")
     verdict = f"{file} is right." if not lines else f"{len(lines)} problems."
@@ -145,20 +150,20 @@ def list_pipelines(
     Output(as_json=as_json).show([_state_as_json(each) for each in states], shown)
 
 
-def _session(pipeline: "Pipeline", master: str, remote: str | None) -> "SparkSession":
-    from penstock.spark import open_session
-
-    settings = {**job_settings(master), **pipeline.spark}
-    return open_session(pipeline.name, master=master, remote=remote, settings=settings)
-
-
-def _ask_spark(pipeline: "Pipeline") -> dict[str, str]:
+def _ask_spark(pipeline: "Pipeline", *, is_silent: bool) -> dict[str, str]:
     with needing_spark():
         from penstock.spark import check_pipeline
-    session = _session(pipeline, MASTER_DEFAULT, None)
-    problems = check_pipeline(session, pipeline)
-    session.stop()
-    return problems
+    with (
+        Progress(is_silent=is_silent) as progress,
+        spark_session(
+            pipeline.name,
+            master=MASTER_DEFAULT,
+            remote=None,
+            progress=progress,
+            settings=pipeline.spark,
+        ) as session,
+    ):
+        return check_pipeline(session, pipeline)
 
 
 def _rows(state: "PipelineState") -> list[tuple[object, ...]]:

@@ -7,7 +7,7 @@ import typer
 
 from penstock.cli.options import URL_DEFAULT, Bootstrap, Json, TopicName, Url
 from penstock.cli.output import Output
-from penstock.cli.spark import MASTER_DEFAULT, Master, Remote, needing_spark
+from penstock.cli.spark import MASTER_DEFAULT, Master, Remote, needing_spark, spark_session
 from penstock.cli.storage import ArchivePath, StorageOptions, read_storage_options
 from penstock.cli.times import read_time_ms
 from penstock.cli.waiting import Progress
@@ -56,7 +56,7 @@ def replay(
     from_ms = read_time_ms(from_time, option="--from-time")
     to_ms = read_time_ms(to_time, option="--to-time")
     with needing_spark():
-        from penstock.spark import Replay, open_session, run_replay
+        from penstock.spark import Replay, run_replay
     wanted = Replay(
         bootstrap=bootstrap,
         url=url,
@@ -69,16 +69,12 @@ def replay(
         mode=mode.value,
         keeps_partitions=keep_partitions,
     )
-    with Progress(is_silent=as_json) as progress:
-        progress.show("starting Spark")
-        session = open_session(
-            "penstock replay", master=master, remote=remote, settings={"spark.log.level": "ERROR"}
-        )
-        try:
-            progress.show(f"replaying {topic} into {into}")
-            messages = run_replay(session, wanted)
-        finally:
-            session.stop()
+    with (
+        Progress(is_silent=as_json) as progress,
+        spark_session("replay", master=master, remote=remote, progress=progress) as session,
+    ):
+        progress.show(f"replaying {topic} into {into}")
+        messages = run_replay(session, wanted)
     Output(as_json=as_json).show(
         {"topic": topic, "into": into, "messages": messages},
         f"Published {messages} messages of {topic} into {into}.",

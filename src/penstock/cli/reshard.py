@@ -9,7 +9,7 @@ import typer
 from penstock.cli.exits import FAILED
 from penstock.cli.options import URL_DEFAULT, Bootstrap, Json, TopicName, Url
 from penstock.cli.output import Output
-from penstock.cli.spark import MASTER_DEFAULT, Master, Remote, needing_spark
+from penstock.cli.spark import MASTER_DEFAULT, Master, Remote, needing_spark, spark_session
 from penstock.cli.waiting import Progress
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ def reshard(
     it while the topic is written to, stop the writers, run it again, and let clients use the copy.
     """
     with needing_spark():
-        from penstock.spark import Reshard, ReshardSettings, open_session
+        from penstock.spark import Reshard, ReshardSettings
     settings = ReshardSettings(
         bootstrap=bootstrap,
         url=url,
@@ -73,15 +73,11 @@ def reshard(
         partitions=partitions,
         directory=checkpoint.expanduser().absolute(),
     )
-    with Progress(is_silent=as_json) as progress:
-        progress.show("starting Spark")
-        session = open_session(
-            "penstock reshard", master=master, remote=remote, settings={"spark.log.level": "ERROR"}
-        )
-        try:
-            outcome = _run(Reshard(session, settings), groups or [], progress)
-        finally:
-            session.stop()
+    with (
+        Progress(is_silent=as_json) as progress,
+        spark_session("reshard", master=master, remote=remote, progress=progress) as session,
+    ):
+        outcome = _run(Reshard(session, settings), groups or [], progress)
     Output(as_json=as_json).show(outcome.as_json(), outcome.as_text(topic, into))
     if not outcome.verdict.is_sound:
         raise typer.Exit(FAILED)

@@ -1,12 +1,16 @@
 """What commands that run on Spark share: where it runs, and that it may not be installed."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from penstock.cli.waiting import Progress
 from penstock.errors import PenstockError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 MASTER_DEFAULT = "local[*]"
 # Rich reads square brackets as markup.
@@ -37,7 +41,33 @@ def needing_spark() -> Iterator[None]:
         raise PenstockError(text) from None
 
 
-def job_settings(master: str) -> dict[str, str]:
+@contextmanager
+def spark_session(
+    name: str,
+    *,
+    master: str,
+    remote: str | None,
+    progress: Progress,
+    settings: Mapping[str, str] | None = None,
+) -> "Iterator[SparkSession]":
+    """Start Spark for a job; however the job ends, Spark is stopped and failures are sentences."""
+    with needing_spark():
+        from pyspark.errors import PySparkException
+
+        from penstock.spark import open_session, told_error
+    progress.show(f"{name}: starting Spark")
+    session = open_session(
+        name, master=master, remote=remote, settings={**_job_settings(master), **(settings or {})}
+    )
+    try:
+        yield session
+    except PySparkException as error:
+        raise told_error(error) from None
+    finally:
+        session.stop()
+
+
+def _job_settings(master: str) -> dict[str, str]:
     """Return settings for a job that somebody watches in a terminal.
 
     What ends a job is told by the command, in one sentence, so that Spark need not. On one machine
