@@ -18,7 +18,6 @@ import multiprocessing
 import os
 import sys
 import time
-import warnings
 from collections import Counter
 from collections.abc import Iterator
 
@@ -129,7 +128,6 @@ def _options() -> argparse.Namespace:
 
 def _prepare() -> None:
     logging.disable(logging.CRITICAL)
-    warnings.simplefilter("ignore", RuntimeWarning)
     # Histories leave cycles behind; looking for them often costs more than their memory.
     gc.set_threshold(100_000, 20, 50)
 

@@ -462,3 +462,6 @@ def play(
         return world.outcome(str(violation))
     except Exception as error:  # noqa: BLE001 (whatever escapes is a finding)
         return world.outcome(f"{type(error).__name__}: {error}")
+    finally:
+        for node in world.nodes.values():
+            node.machine.stop()

@@ -6,6 +6,7 @@ its end at a later one. What is called soon runs at the end of the event that as
 """
 
 import asyncio
+import inspect
 from collections import deque
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Executor, Future
@@ -82,6 +83,14 @@ class SimLoop(Process):
             if not handle.cancelled():
                 callback(*args)
 
+    def abandon(self) -> None:
+        """Forget what was called soon, also the tasks that have not begun."""
+        for _, callback, _ in self._ready:
+            task = getattr(callback, "__self__", None)
+            if isinstance(task, asyncio.Task):
+                _close_if_not_begun(task)
+        self._ready.clear()
+
     # What asyncio and the code under test call.
 
     def time(self) -> float:
@@ -155,6 +164,13 @@ class SimLoop(Process):
 
     def call_exception_handler(self, context: dict[str, Any]) -> None:
         """Ignore what asyncio remarks about futures and tasks that a crash has orphaned."""
+
+
+def _close_if_not_begun(task: asyncio.Task[Any]) -> None:
+    """Python warns of a coroutine that nobody ever ran, unless it is closed."""
+    work = task.get_coro()
+    if inspect.iscoroutine(work) and inspect.getcoroutinestate(work) == inspect.CORO_CREATED:
+        work.close()
 
 
 def _call(handle: asyncio.Handle, callback: Callable[..., Any], args: tuple[Any, ...]) -> None:

@@ -17,6 +17,10 @@ class Process(asyncio.AbstractEventLoop):
         """Run what was called soon, until nothing is left."""
         raise NotImplementedError
 
+    def abandon(self) -> None:
+        """Forget what was called soon: the life is over, or nobody looks on any more."""
+        raise NotImplementedError
+
 
 class SimMachine:
     """Is on or off, and may be paused."""
@@ -43,3 +47,5 @@ class SimMachine:
         self.is_on = False
         self.life += 1
         self.wakes_us = 0
+        if self.process is not None:
+            self.process.abandon()

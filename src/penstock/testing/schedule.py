@@ -79,6 +79,9 @@ class Schedule:
                     machine.process.run_ready()
                 except MachineStopped:
                     machine.halted()
+                except BaseException:
+                    machine.process.abandon()
+                    raise
                 after(machine)
                 set_running_loop(None)
         finally:

@@ -1,4 +1,6 @@
 import asyncio
+import inspect
+from contextlib import suppress
 
 import pytest
 
@@ -94,6 +96,28 @@ def test_a_machine_that_its_disk_stops_is_told_so() -> None:
     run(schedule)
 
     assert not machine.is_on
+
+
+@pytest.mark.parametrize("failure", [MachineStopped("off"), ValueError("a finding")])
+def test_a_task_that_an_event_cut_short_has_asked_for_is_never_begun(failure: Exception) -> None:
+    schedule = Schedule()
+    machine, loop = running(schedule)
+    machine.halted = machine.stop
+    tasks: list[asyncio.Task[None]] = []
+
+    async def work() -> None:
+        raise AssertionError("its life is over")
+
+    def begin_and_fail() -> None:
+        tasks.append(loop.create_task(work()))
+        raise failure
+
+    schedule.later_on(machine, 0, 10, begin_and_fail)
+    with suppress(ValueError):
+        run(schedule)
+
+    # Python would warn of a coroutine that is dropped before it has begun.
+    assert [inspect.getcoroutinestate(task.get_coro()) for task in tasks] == [inspect.CORO_CLOSED]
 
 
 def test_the_same_events_give_the_same_trace_and_others_another() -> None:
