@@ -17,7 +17,6 @@ from penstock.cluster.producers import (
     ProducerState,
     after_batch,
     check_sequence,
-    is_before,
     next_sequence,
 )
 from penstock.cluster.replicated_log import ReplicaIdentity, ReplicatedLog, Transport
@@ -28,6 +27,7 @@ from penstock.cluster.topic_machine import (
     encode_start_moved,
 )
 from penstock.cluster.traffic import Traffic
+from penstock.cluster.turned_away import TurnedAway
 from penstock.cluster.workplace import Workplace
 from penstock.errors import (
     Conflict,
@@ -41,11 +41,6 @@ from penstock.log import FileRange, LogSettings
 from penstock.raft import RaftSettings
 from penstock.record import BatchHeader, Record, RecordBatch
 
-# Producers of which a batch was turned away and is remembered.
-_REFUSED_MAX = 10_000
-# A gap in a producer's sequence after a change of leaders is real when it stays for this long.
-_GAP_BELIEVED_S = 10.0
-
 
 class _Pending(NamedTuple):
     """One batch that is proposed: its answer, and its producer as it will stand once it commits."""
@@ -53,23 +48,6 @@ class _Pending(NamedTuple):
     sequence: int
     answer: asyncio.Future[Offset]
     state: ProducerState
-
-
-class _Refusal(NamedTuple):
-    """Batches that were turned away for now and will be sent again, and why the first one was.
-
-    `first` and `last` are the sequences with which the first and the last of them begin.
-    """
-
-    epoch: int
-    first: int
-    last: int
-    reason: PenstockError
-
-    def covers(self, epoch: int, sequence: int) -> bool:
-        """True when the batch that begins with `sequence` is one of them."""
-        is_within = not (is_before(sequence, self.first) or is_before(self.last, sequence))
-        return epoch == self.epoch and is_within
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,9 +86,7 @@ class Partition:
         log.entry_reader = StagedEntries(self.stage, self.writes)
         self._machine = machine
         self._in_flight: dict[int, _InFlight] = {}
-        self._refused: dict[int, _Refusal] = {}
-        self._gaps: dict[int, tuple[tuple[int, int], float]] = {}
-        self._clock = workplace.clock
+        self._turned_away = TurnedAway(workplace.clock)
         self.traffic = Traffic()
 
     @classmethod
@@ -199,9 +175,10 @@ class Partition:
             self.refuse(header, error)
             raise
         in_flight = self._in_flight_of(header.producer_id)
-        known = in_flight.state if in_flight else self._machine.producers.get(header.producer_id)
+        known = self._known(header.producer_id, in_flight)
         if known is None:
-            self._check_first(header)
+            if reason := self._turned_away.reason_to_begin_with_another(header):
+                raise reason.with_traceback(None)
         elif self._is_repeated(known, header):
             return self._first_answer(header, in_flight)
         try:
@@ -209,7 +186,7 @@ class Partition:
         except PenstockError as error:
             self.refuse(header, error)
             raise
-        self._refused.pop(header.producer_id, None)
+        self._turned_away.accepted(header.producer_id)
         in_flight = in_flight or _InFlight([])
         state = after_batch(known, header, -1)
         in_flight.batches.append(_Pending(header.base_sequence, answer, state))
@@ -218,82 +195,39 @@ class Partition:
         return answer
 
     def refuse(self, header: BatchHeader, reason: PenstockError) -> None:
-        """Take note of a batch that is turned away for now and will be sent again.
+        """Take note of a batch that is turned away for now and will be sent again."""
+        if header.has_producer:
+            in_flight = self._in_flight_of(header.producer_id)
+            known = self._known(header.producer_id, in_flight)
+            self._turned_away.note(header, reason, known=known)
 
-        Those that follow, sent before the answer came, are turned away for the same reason until it
-        is back. They must not be called out of order: a producer that is told so begins another
-        epoch and repeats, in all partitions, whatever it has no answer for, although some of that
-        may be stored. Nor may the second batch of a new producer be taken for its first: the
-        partition would then answer the repeated first one as if it were stored already.
-        """
-        if not header.has_producer:
-            return
-        in_flight = self._in_flight_of(header.producer_id)
-        known = in_flight.state if in_flight else self._machine.producers.get(header.producer_id)
-        noted = self._refused.get(header.producer_id)
-        if noted is not None and known is not None and _is_stored(noted, known):
-            del self._refused[header.producer_id]
-        self._note(header.producer_id, header.producer_epoch, header.base_sequence, reason)
-
-    def _note(self, producer_id: int, epoch: int, sequence: int, reason: PenstockError) -> None:
-        """Remember a batch along with those that were turned away before.
-
-        All of them, because the first may turn out to be stored: the leader before took it, and it
-        was committed after all. Then the second is the next one in line, and has yet to come back.
-        """
-        noted = self._refused.get(producer_id)
-        refusal = _Refusal(epoch, sequence, sequence, reason)
-        if noted is not None and noted.epoch == epoch:
-            if is_before(noted.first, sequence):
-                refusal = refusal._replace(first=noted.first, reason=noted.reason)
-            if is_before(sequence, noted.last):
-                refusal = refusal._replace(last=noted.last)
-        elif len(self._refused) >= _REFUSED_MAX:
-            del self._refused[next(iter(self._refused))]
-        self._refused[producer_id] = refusal
-
-    def _check_first(self, header: BatchHeader) -> None:
-        refused = self._refused.get(header.producer_id)
-        if refused is None or refused.epoch != header.producer_epoch:
-            return
-        if header.base_sequence != refused.first:
-            raise refused.reason.with_traceback(None)
+    def _known(self, producer_id: int, in_flight: "_InFlight | None") -> ProducerState | None:
+        """Return a producer as it stands when all that it has in flight is committed."""
+        return in_flight.state if in_flight else self._machine.producers.get(producer_id)
 
     def _is_repeated(self, known: ProducerState, header: BatchHeader) -> bool:
         """True for a batch that is known already; raises when it is not the next one."""
         try:
             return check_sequence(known, header) is not None
         except OutOfOrderSequence:
-            refused = self._refused.get(header.producer_id)
             awaited = next_sequence(known, header.producer_epoch)
-            if refused is not None and refused.covers(header.producer_epoch, awaited):
-                raise refused.reason.with_traceback(None) from None
-            if self._may_be_overtaken(known, header, awaited):
+            if reason := self._turned_away.reason_to_wait(header, awaited):
+                raise reason.with_traceback(None) from None
+            if self._is_of_former_leader(known) and self._turned_away.may_be_overtaken(
+                header, awaited
+            ):
                 raise NotLeader(
                     f"the batch before sequence {header.base_sequence} of producer"
                     f" {header.producer_id} has not come since another node led {self.place}"
                 ) from None
             raise
 
-    def _may_be_overtaken(self, known: ProducerState, header: BatchHeader, awaited: int) -> bool:
-        """Whether the batch that is awaited may be about to come from a former leader.
-
-        A client whose request to the former leader runs out of time may send the next batch to the
-        new one before it sends that one again. So a gap is believed only when it stays: to be told
-        of it makes the client repeat, in all partitions, whatever it has no answer for.
-        """
+    def _is_of_former_leader(self, known: ProducerState) -> bool:
+        """True when a producer's newest batch was taken by another leader."""
         former = self.log.log.end_offset_of_term(self.log.term - 1)
-        if former is None or not -1 < known.batches[-1].offset < former[1] or self.log.is_alone:
+        if former is None or self.log.is_alone:
             return False
-        gap = (header.producer_epoch, awaited)
-        now_s = self._clock.steady_s()
-        noted, since_s = self._gaps.get(header.producer_id, (None, now_s))
-        if noted != gap:
-            if len(self._gaps) >= _REFUSED_MAX:
-                del self._gaps[next(iter(self._gaps))]
-            self._gaps[header.producer_id] = (gap, now_s)
-            return True
-        return now_s - since_s < _GAP_BELIEVED_S
+        return -1 < known.batches[-1].offset < former[1]
 
     def _in_flight_of(self, producer_id: int) -> "_InFlight | None":
         """Return what a producer has in flight, or None when all of it is settled.
@@ -309,7 +243,9 @@ class Partition:
         while batches and batches[-1].answer.done():
             settled = batches.pop()
             if isinstance(reason := settled.answer.exception(), PenstockError):
-                self._note(producer_id, settled.state.epoch, settled.sequence, reason)
+                self._turned_away.note_failed(
+                    producer_id, settled.state.epoch, settled.sequence, reason
+                )
         if batches:
             while batches[0].answer.done():
                 del batches[0]
@@ -382,12 +318,3 @@ class Partition:
             return self.archived_offset
         archived: Offset = await self.log.propose_state(encode_archived(event))
         return archived
-
-
-def _is_stored(noted: _Refusal, known: ProducerState) -> bool:
-    """True when all batches that were turned away have come back.
-
-    A replica that does not lead yet may lag behind what is stored, so the next sequence cannot be
-    told at that time; it is when another batch is judged by it.
-    """
-    return is_before(noted.last, next_sequence(known, noted.epoch))

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 
+from penstock.cluster.partition import Partition
 from penstock.cluster.replicated_log import ReplicatedLog
 from penstock.errors import (
     DiskFull,
@@ -181,18 +182,23 @@ def test_a_new_producer_whose_first_batch_is_turned_away_must_begin_with_it() ->
     run(scene())
 
 
-def test_a_new_producer_whose_first_batch_met_no_leader_must_begin_with_it(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    def nobody_leads() -> None:
-        raise NotLeader("nobody leads yet")
+def publish_to_nobody(partition: Partition, *sequences: int) -> None:
+    """Send batches while the replica does not lead."""
 
+    def does_not_lead() -> None:
+        raise NotLeader("not all of the log is applied")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(partition.log, "check_writable", does_not_lead)
+        for sequence in sequences:
+            with pytest.raises(NotLeader):
+                partition.publish(numbered_batch(sequence, b"v"))
+
+
+def test_a_new_producer_whose_first_batch_met_no_leader_must_begin_with_it() -> None:
     async def scene() -> None:
         partition = await SimMachine().partition()
-        with monkeypatch.context() as patch:
-            patch.setattr(partition.log, "check_writable", nobody_leads)
-            with pytest.raises(NotLeader):
-                partition.publish(numbered_batch(0, b"a"))
+        publish_to_nobody(partition, 0)
 
         with pytest.raises(NotLeader):
             partition.publish(numbered_batch(1, b"b"))
@@ -204,21 +210,12 @@ def test_a_new_producer_whose_first_batch_met_no_leader_must_begin_with_it(
     run(scene())
 
 
-def test_batches_behind_one_that_was_turned_away_are_not_called_out_of_order(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    def is_handing_over() -> None:
-        raise NotLeader("another node takes over")
-
+def test_batches_behind_one_that_was_turned_away_are_not_called_out_of_order() -> None:
     async def scene(known: int) -> None:
         partition = await SimMachine().partition()
         for sequence in range(known):
             await partition.publish(numbered_batch(sequence, b"known"))
-        with monkeypatch.context() as patch:
-            patch.setattr(partition.log, "check_writable", is_handing_over)
-            for sequence in (known, known + 1):
-                with pytest.raises(NotLeader):
-                    partition.publish(numbered_batch(sequence, b"early"))
+        publish_to_nobody(partition, known, known + 1)
 
         for sequence in (known + 1, known + 2):
             with pytest.raises(NotLeader):
@@ -232,20 +229,11 @@ def test_batches_behind_one_that_was_turned_away_are_not_called_out_of_order(
         run(scene(known))
 
 
-def test_batches_are_not_called_out_of_order_by_one_who_lagged_when_it_refused(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    def does_not_lead_yet() -> None:
-        raise NotLeader("not all of the log is applied")
-
+def test_batches_are_not_called_out_of_order_by_one_who_lagged_when_it_refused() -> None:
     async def scene() -> None:
         partition = await SimMachine().partition()
         await partition.publish(numbered_batch(0, b"known"))
-        with monkeypatch.context() as patch:
-            patch.setattr(partition.log, "check_writable", does_not_lead_yet)
-            for sequence in (3, 4):
-                with pytest.raises(NotLeader):
-                    partition.publish(numbered_batch(sequence, b"early"))
+        publish_to_nobody(partition, 3, 4)
         # What the replica lacked arrives; only then is the third batch the next one.
         for sequence in (1, 2):
             batch = numbered_batch(sequence, b"stored elsewhere")
@@ -259,20 +247,13 @@ def test_batches_are_not_called_out_of_order_by_one_who_lagged_when_it_refused(
     run(scene())
 
 
-def test_batches_are_not_called_out_of_order_when_the_first_that_was_turned_away_was_stored(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    def does_not_lead_yet() -> None:
-        raise NotLeader("not all of the log is applied")
-
+def test_batches_are_not_called_out_of_order_when_the_first_that_was_turned_away_was_stored() -> (
+    None
+):
     async def scene() -> None:
         partition = await SimMachine().partition()
         await partition.publish(numbered_batch(0, b"known"))
-        with monkeypatch.context() as patch:
-            patch.setattr(partition.log, "check_writable", does_not_lead_yet)
-            for sequence in (1, 2):
-                with pytest.raises(NotLeader):
-                    partition.publish(numbered_batch(sequence, b"v"))
+        publish_to_nobody(partition, 1, 2)
         # The leader before had taken the first of them, and it was committed after all.
         await partition.log.propose_records(numbered_batch(1, b"v"))
 
