@@ -220,7 +220,7 @@ async def _leave_group(
             leave_out.MemberResponse(
                 member_id=leaver.member_id,
                 group_instance_id=leaver.group_instance_id,
-                error_code=error_code(error) if error else ErrorCode.none,
+                error_code=error_code(error),
             )
             for leaver, error in zip(request.members, answer.results, strict=True)
         ),

@@ -1,5 +1,7 @@
 """Our errors as Kafka's error codes: one table, used by every API."""
 
+from typing import TypedDict
+
 from kio.schema.errors import ErrorCode
 
 from penstock import errors
@@ -68,8 +70,22 @@ ERROR_CODES: dict[type[PenstockError], ErrorCode] = {
 }
 
 
-def error_code(error: PenstockError) -> ErrorCode:
-    """Return the code of the most specific class of an error."""
+class ErrorFields(TypedDict):
+    """The two fields in which most answers tell of an error."""
+
+    error_code: ErrorCode
+    error_message: str | None
+
+
+def error_fields(error: PenstockError | None) -> ErrorFields:
+    """Return the fields of an error, or of none."""
+    return ErrorFields(error_code=error_code(error), error_message=str(error) if error else None)
+
+
+def error_code(error: PenstockError | None) -> ErrorCode:
+    """Return the code of the most specific class of an error, or that of none."""
+    if error is None:
+        return ErrorCode.none
     for cls in type(error).__mro__:
         if cls in ERROR_CODES:
             return ERROR_CODES[cls]

@@ -9,7 +9,6 @@ import uuid
 from collections.abc import Sequence
 from typing import Any
 
-from kio.schema.errors import ErrorCode
 from kio.schema.share_acknowledge.v1 import request as ack_in
 from kio.schema.share_acknowledge.v1 import response as ack_out
 from kio.schema.share_fetch.v1 import request as fetch_in
@@ -21,7 +20,7 @@ from penstock.errors import PenstockError, TopicIdMismatch, TopicNotFound
 from penstock.ids import TopicPartition
 from penstock.protocols.kafka.api import Api, Context, plain_api
 from penstock.protocols.kafka.codec import NO_THROTTLE, milliseconds
-from penstock.protocols.kafka.errors import error_code
+from penstock.protocols.kafka.errors import error_code, error_fields
 
 _CLOSE_EPOCH = -1
 _RECORDS_MAX = 10_000
@@ -137,8 +136,7 @@ def _fetch_response(
     lock_ms = _lock_ms(broker, group_id, found)
     return fetch_out.ShareFetchResponse(
         throttle_time=NO_THROTTLE,
-        error_code=error_code(error) if error else ErrorCode.none,
-        error_message=str(error) if error else None,
+        **error_fields(error),
         acquisition_lock_timeout=i32Timedelta.parse(dt.timedelta(milliseconds=lock_ms)),
         responses=tuple(
             fetch_out.ShareFetchableTopicResponse(
@@ -167,9 +165,8 @@ def _partition(
     error = partition.error
     return fetch_out.PartitionData(
         partition_index=i32(partition.place.partition),
-        error_code=error_code(error) if error else ErrorCode.none,
-        error_message=str(error) if error else None,
-        acknowledge_error_code=i16(error_code(ack_error).value if ack_error else 0),
+        **error_fields(error),
+        acknowledge_error_code=i16(error_code(ack_error).value),
         acknowledge_error_message=str(ack_error) if ack_error else None,
         current_leader=_UNKNOWN_LEADER,
         records=_records(partition.acquired),
@@ -221,15 +218,13 @@ async def _acknowledge(
         by_topic.setdefault(place.topic, []).append(
             ack_out.PartitionData(
                 partition_index=i32(place.partition),
-                error_code=error_code(failed) if failed else ErrorCode.none,
-                error_message=str(failed) if failed else None,
+                **error_fields(failed),
                 current_leader=_UNKNOWN_ACK_LEADER,
             )
         )
     return ack_out.ShareAcknowledgeResponse(
         throttle_time=NO_THROTTLE,
-        error_code=error_code(error) if error else ErrorCode.none,
-        error_message=str(error) if error else None,
+        **error_fields(error),
         responses=tuple(
             ack_out.ShareAcknowledgeTopicResponse(
                 topic_id=said.ids[topic], partitions=tuple(partitions)

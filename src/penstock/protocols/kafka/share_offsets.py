@@ -4,7 +4,8 @@ The position of a share group in a partition is the floor of the queue group beh
 below is settled. Positions of a group that has members cannot be set or forgotten.
 """
 
-from collections.abc import Sequence
+import uuid
+from collections.abc import Awaitable, Sequence
 
 from kio.schema.alter_share_group_offsets.v0 import request as alter_in
 from kio.schema.alter_share_group_offsets.v0 import response as alter_out
@@ -12,7 +13,6 @@ from kio.schema.delete_share_group_offsets.v0 import request as delete_in
 from kio.schema.delete_share_group_offsets.v0 import response as delete_out
 from kio.schema.describe_share_group_offsets.v1 import request as describe_in
 from kio.schema.describe_share_group_offsets.v1 import response as describe_out
-from kio.schema.errors import ErrorCode
 from kio.schema.types import TopicName
 from kio.static.primitive import i32, i64
 
@@ -21,7 +21,7 @@ from penstock.errors import GroupNotFound, PenstockError, TopicNotFound, Unavail
 from penstock.ids import TopicPartition
 from penstock.protocols.kafka.api import Api, Context, plain_api
 from penstock.protocols.kafka.codec import NO_THROTTLE
-from penstock.protocols.kafka.errors import error_code
+from penstock.protocols.kafka.errors import error_fields
 from penstock.protocols.kafka.group_admin import check_coordinator
 
 _NO_POSITION = i64(-1)
@@ -50,7 +50,7 @@ async def _describe_offsets(
 async def _described(
     group: describe_in.DescribeShareGroupOffsetsRequestGroup, broker: Broker
 ) -> describe_out.DescribeShareGroupOffsetsResponseGroup:
-    code, message = ErrorCode.none, None
+    failure: PenstockError | None = None
     topics: list[describe_out.DescribeShareGroupOffsetsResponseTopic] = []
     try:
         check_coordinator(group.group_id, broker)
@@ -61,9 +61,9 @@ async def _described(
         for topic, partitions in wanted.items():
             topics.append(await _positions(group.group_id, topic, partitions, broker))
     except PenstockError as error:
-        code, message = error_code(error), str(error)
+        failure = error
     return describe_out.DescribeShareGroupOffsetsResponseGroup(
-        group_id=group.group_id, topics=tuple(topics), error_code=code, error_message=message
+        group_id=group.group_id, topics=tuple(topics), **error_fields(failure)
     )
 
 
@@ -101,8 +101,7 @@ def _position(
         start_offset=i64(status.floor) if status else _NO_POSITION,
         leader_epoch=epoch,
         lag=i64(status.unsettled) if status else _NO_LAG,
-        error_code=error_code(error) if error else ErrorCode.none,
-        error_message=str(error) if error else None,
+        **error_fields(error),
     )
 
 
@@ -110,87 +109,79 @@ async def _alter_offsets(
     request: alter_in.AlterShareGroupOffsetsRequest, context: Context
 ) -> alter_out.AlterShareGroupOffsetsResponse:
     broker = context.broker
-    code, message = ErrorCode.none, None
     responses: list[alter_out.AlterShareGroupOffsetsResponseTopic] = []
-    try:
-        check_coordinator(request.group_id, broker)
-        broker.share.check_empty(request.group_id)
+    refusal = _refusal(request.group_id, broker)
+    if refusal is None:
         responses += [await _altered(request.group_id, each, broker) for each in request.topics]
-    except PenstockError as error:
-        code, message = error_code(error), str(error)
     return alter_out.AlterShareGroupOffsetsResponse(
-        throttle_time=NO_THROTTLE,
-        error_code=code,
-        error_message=message,
-        responses=tuple(responses),
+        throttle_time=NO_THROTTLE, **error_fields(refusal), responses=tuple(responses)
     )
+
+
+def _refusal(group_id: str, broker: Broker) -> PenstockError | None:
+    """Why the positions of a group cannot be changed here and now, if they cannot."""
+    try:
+        check_coordinator(group_id, broker)
+        broker.share.check_empty(group_id)
+    except PenstockError as error:
+        return error
+    return None
 
 
 async def _altered(
     group_id: str, topic: alter_in.AlterShareGroupOffsetsRequestTopic, broker: Broker
 ) -> alter_out.AlterShareGroupOffsetsResponseTopic:
-    found = broker.metadata.topics.get(topic.topic_name)
     partitions = []
     for partition in topic.partitions:
-        error: PenstockError | None = None
-        try:
-            await broker.share.move_to(
-                group_id,
-                TopicPartition(topic.topic_name, partition.partition_index),
-                partition.start_offset,
-            )
-        except PenstockError as failure:
-            error = failure
+        place = TopicPartition(topic.topic_name, partition.partition_index)
+        failure = await _failure(broker.share.move_to(group_id, place, partition.start_offset))
         partitions.append(
             alter_out.AlterShareGroupOffsetsResponsePartition(
-                partition_index=partition.partition_index,
-                error_code=error_code(error) if error else ErrorCode.none,
-                error_message=str(error) if error else None,
+                partition_index=partition.partition_index, **error_fields(failure)
             )
         )
     return alter_out.AlterShareGroupOffsetsResponseTopic(
         topic_name=topic.topic_name,
-        topic_id=found.topic_id if found else None,
+        topic_id=_topic_id(topic.topic_name, broker),
         partitions=tuple(partitions),
     )
+
+
+async def _failure(change: Awaitable[object]) -> PenstockError | None:
+    """Wait for a change and return why it failed, if it did."""
+    try:
+        await change
+    except PenstockError as error:
+        return error
+    return None
+
+
+def _topic_id(topic: str, broker: Broker) -> uuid.UUID | None:
+    found = broker.metadata.topics.get(topic)
+    return found.topic_id if found else None
 
 
 async def _delete_offsets(
     request: delete_in.DeleteShareGroupOffsetsRequest, context: Context
 ) -> delete_out.DeleteShareGroupOffsetsResponse:
     broker = context.broker
-    code, message = ErrorCode.none, None
     responses: list[delete_out.DeleteShareGroupOffsetsResponseTopic] = []
-    try:
-        check_coordinator(request.group_id, broker)
-        broker.share.check_empty(request.group_id)
+    refusal = _refusal(request.group_id, broker)
+    if refusal is None:
         names = [topic.topic_name for topic in request.topics]
         responses += [await _deleted(request.group_id, name, broker) for name in names]
-    except PenstockError as error:
-        code, message = error_code(error), str(error)
     return delete_out.DeleteShareGroupOffsetsResponse(
-        throttle_time=NO_THROTTLE,
-        error_code=code,
-        error_message=message,
-        responses=tuple(responses),
+        throttle_time=NO_THROTTLE, **error_fields(refusal), responses=tuple(responses)
     )
 
 
 async def _deleted(
     group_id: str, topic: TopicName, broker: Broker
 ) -> delete_out.DeleteShareGroupOffsetsResponseTopic:
-    found = broker.metadata.topics.get(topic)
-    error: PenstockError | None = None
-    try:
-        await broker.queues.delete_group(topic, group_id)
-    except GroupNotFound:
+    failure = await _failure(broker.queues.delete_group(topic, group_id))
+    if isinstance(failure, GroupNotFound):
         # It has no position there, which is what was asked for.
-        pass
-    except PenstockError as failure:
-        error = failure
+        failure = None
     return delete_out.DeleteShareGroupOffsetsResponseTopic(
-        topic_name=topic,
-        topic_id=found.topic_id if found else None,
-        error_code=error_code(error) if error else ErrorCode.none,
-        error_message=str(error) if error else None,
+        topic_name=topic, topic_id=_topic_id(topic, broker), **error_fields(failure)
     )

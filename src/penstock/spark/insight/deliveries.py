@@ -38,7 +38,11 @@ def deliveries_report(session: SparkSession, scope: Scope) -> Report:
         told = scope.within(all_time)
         bounds = bounds_of(told)
         if bounds is None:
-            return _empty(scope)
+            return scope.empty_report(
+                "deliveries",
+                "Deliveries",
+                note="No queue group has received anything in this span of time.",
+            )
         timeline = Timeline(*bounds)
         messages = F.sum(F.col("stop") - F.col("start")).alias("messages")
         counts = told.groupBy("topic", "queue", "kind").agg(messages).collect()
@@ -99,17 +103,6 @@ def _clipped(timeline: Timeline) -> Column:
 
 def _name(row: Row) -> str:
     return f"{row['topic']} / {row['queue']}"
-
-
-def _empty(scope: Scope) -> Report:
-    return Report(
-        kind="deliveries",
-        title="Deliveries",
-        topics=scope.topics,
-        start_ms=scope.start_ms,
-        end_ms=scope.end_ms,
-        notes=["No queue group has received anything in this span of time."],
-    )
 
 
 def _report(

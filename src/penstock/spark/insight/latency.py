@@ -22,7 +22,11 @@ def latency_report(session: SparkSession, scope: Scope) -> Report:
     try:
         bounds = bounds_of(acks)
         if bounds is None:
-            return _empty(scope)
+            return scope.empty_report(
+                "latency",
+                "Latency from publish to ack",
+                note="No message was acknowledged by a queue group in this span of time.",
+            )
         latencies = _latencies(session, scope, acks).cache()
         timeline = Timeline(*bounds)
         totals = _percentiles(latencies, "topic", "queue").orderBy("topic", "queue").collect()
@@ -81,17 +85,6 @@ def _percentiles(latencies: DataFrame, *by: str | Column) -> DataFrame:
         F.count("*").alias("acks"),
         F.percentile_approx("latency_ms", wanted, _ACCURACY).alias("percentiles"),
         F.max("latency_ms").alias("most"),
-    )
-
-
-def _empty(scope: Scope) -> Report:
-    return Report(
-        kind="latency",
-        title="Latency from publish to ack",
-        topics=scope.topics,
-        start_ms=scope.start_ms,
-        end_ms=scope.end_ms,
-        notes=["No message was acknowledged by a queue group in this span of time."],
     )
 
 

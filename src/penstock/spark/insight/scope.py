@@ -7,6 +7,7 @@ from pyspark.sql import functions as F
 
 from penstock.client import Admin, Connection
 from penstock.ids import TopicPartition
+from penstock.insight import Report
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,3 +51,14 @@ class Scope:
         if self.end_ms is not None:
             frame = frame.where(F.col("at_ms") < self.end_ms)
         return frame
+
+    def empty_report(self, kind: str, title: str, *, note: str) -> Report:
+        """Return a report that says why it has nothing to show."""
+        return Report(
+            kind=kind,
+            title=title,
+            topics=self.topics,
+            start_ms=self.start_ms,
+            end_ms=self.end_ms,
+            notes=[note],
+        )

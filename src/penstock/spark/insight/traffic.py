@@ -37,7 +37,9 @@ def traffic_report(session: SparkSession, scope: Scope) -> Report:
     try:
         bounds = bounds_of(seconds)
         if bounds is None:
-            return _empty(scope)
+            return scope.empty_report(
+                "traffic", "Traffic", note="There are no records in this span of time."
+            )
         timeline = Timeline(*bounds)
         totals = seconds.groupBy("topic", "partition").agg(
             F.sum("records").alias("records"),
@@ -53,17 +55,6 @@ def traffic_report(session: SparkSession, scope: Scope) -> Report:
         return _Traffic(scope, timeline, bounds, shares, counts).report()
     finally:
         seconds.unpersist()
-
-
-def _empty(scope: Scope) -> Report:
-    return Report(
-        kind="traffic",
-        title="Traffic",
-        topics=scope.topics,
-        start_ms=scope.start_ms,
-        end_ms=scope.end_ms,
-        notes=["There are no records in this span of time."],
-    )
 
 
 @dataclass(frozen=True, slots=True)
