@@ -8,11 +8,13 @@ import asyncio
 from typing import Any
 
 from penstock.cluster.topic_machine import encode_start_moved
+from penstock.delivery import GroupSettings
 from penstock.errors import Conflict, PenstockError, StorageFailed
 from penstock.ids import EntryIndex, NodeId, Offset, Term
 from penstock.raft import Append, Membership, Message, Role, VoteRequest
 from penstock.record import Record, RecordBatch, encode_batch, read_header
 from tests.simulation.node import LOG, RAFT, TICK_US, Node, WatchedLog
+from tests.simulation.referee import require
 from tests.simulation.workloads import Workload
 from tests.simulation.world import World
 
@@ -22,8 +24,15 @@ _PATIENCE_TICKS = 400
 class Stage:
     """A quiet world, moved by hand."""
 
-    def __init__(self, nodes: int, voters: int | None = None) -> None:
-        self.world = World(1, nodes=nodes, settings=LOG, workload=Workload.RECORDS)
+    def __init__(
+        self,
+        nodes: int,
+        voters: int | None = None,
+        *,
+        groups: dict[str, GroupSettings] | None = None,
+    ) -> None:
+        workload = Workload.RECORDS if groups is None else Workload.MESSAGES
+        self.world = World(1, nodes=nodes, settings=LOG, workload=workload, groups=groups)
         self.world.faults.end()
         if voters is not None:
             self._found_again(voters)
@@ -540,6 +549,28 @@ def rot_in_the_last_flush() -> None:
         # What it may have lost must not be forgotten with the next start.
         rotten.stop()
         rotten.start()
+    stage.settle()
+
+
+def conflicting_entries_are_cut_before_a_restart() -> None:
+    """A leader that was alone has flushed entries, one by one, and cuts them for another's one.
+
+    What is left of them must not speak for entries that the log does not have.
+    """
+    stage = Stage(3)
+    stage.win(1)
+    stage.until(1, 2, 3, leads=1)
+    stage.cut({2, 3})
+    for number in range(3):
+        stage.publish(1, b"alone %d" % number)
+        stage.tick()
+    stage.win(2)
+    stage.until(2, 3, leads=2)
+    stage.heal()
+    stage.until(1, 2, 3, leads=2)
+    stage[1].stop()
+    stage[1].start()
+    require(stage[1].is_on, "a replica that has cut entries does not open again")
     stage.settle()
 
 

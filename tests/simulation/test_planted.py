@@ -4,7 +4,7 @@ import logging
 
 import pytest
 
-from tests.simulation import planted_cluster, planted_delivery, scripts
+from tests.simulation import message_scripts, planted_cluster, planted_delivery, scripts
 from tests.simulation.planted import BUGS, planted
 from tests.simulation.referee import Violation
 from tests.simulation.workloads import Workload
@@ -18,12 +18,21 @@ EVENTS = 20_000
 # the next does.
 SEEDS_MAX = 12
 BY_SCRIPT = {
+    "a_message_is_released_while_its_cancellation_is_under_way": (
+        message_scripts.message_becomes_due_while_it_is_being_cancelled
+    ),
+    "a_receipt_of_an_older_lease_is_honoured": message_scripts.receipt_outlives_its_lease,
+    "an_extended_lease_ends_with_the_others": message_scripts.lease_of_one_of_two_is_extended,
     "changes_members_while_a_change_is_open": scripts.change_before_the_first_commit,
     "commits_old_terms_by_counting": scripts.figure_8,
     "counts_a_wiped_node_for_its_former_self": scripts.wiped_node_acknowledges,
+    "cut_does_not_reach_the_files": scripts.conflicting_entries_are_cut_before_a_restart,
     "damaged_entries_are_sent_to_followers": scripts.rot_in_what_a_follower_lacks,
     "forgets_what_it_may_have_lost": scripts.rot_in_the_last_flush,
     "keeps_conflicting_entries": scripts.figure_8,
+    "keys_in_flight_are_not_waited_for": (
+        message_scripts.key_is_published_again_while_it_is_in_flight
+    ),
     "recovery_trusts_the_page_cache": scripts.vote_in_the_page_cache,
     "reports_the_mark_of_a_write_that_is_only_begun": scripts.records_behind_state_on_a_slow_disk,
     "rests_on_while_the_leader_is_silent": scripts.resting_leader_loses_power,
@@ -41,7 +50,6 @@ BY_SEED = {
     "compaction_keeps_the_oldest_of_a_key": 5,
     "copy_of_a_snapshot_is_not_synced": 1,
     "copy_of_a_snapshot_takes_the_vote_away": 1,
-    "cut_does_not_reach_the_files": 125,
     "cuts_what_an_append_does_not_mention": 0,
     "deletion_is_forgotten_on_a_restart": 1,
     "deletion_is_known_to_one_replica": 0,
@@ -68,14 +76,10 @@ MESSAGES_BY_SEED = {
     "a_dead_letter_is_copied_by_two_leaders": 0,
     "a_dying_message_is_settled_before_its_copy_is_there": 0,
     "a_lease_that_was_not_committed_is_handed_out_again": 0,
-    "a_message_is_released_while_its_cancellation_is_under_way": 13,
-    "a_receipt_of_an_older_lease_is_honoured": 4,
     "a_released_message_stays_in_the_stage": 0,
     "acks_are_confirmed_before_they_commit": 0,
-    "an_extended_lease_ends_with_the_others": 2,
     "attempts_are_lost_on_a_failover": 1,
     "idempotency_keys_are_lost_on_a_restart": 0,
-    "keys_in_flight_are_not_waited_for": 21,
     "leases_are_lost_on_a_failover": 0,
     "messages_are_released_early": 0,
     "segments_go_with_the_messages_that_wait_in_them": 0,

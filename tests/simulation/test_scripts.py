@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.simulation import scripts
+from tests.simulation import message_scripts, scripts
 
 SCRIPTS = [
     scripts.figure_8,
@@ -22,8 +22,13 @@ SCRIPTS = [
     scripts.page_cache_of_a_failed_sync,
     scripts.handover_that_is_given_up,
     scripts.records_behind_state_on_a_slow_disk,
+    scripts.conflicting_entries_are_cut_before_a_restart,
     scripts.rot_in_the_last_flush,
     scripts.rot_in_what_a_follower_lacks,
+    message_scripts.key_is_published_again_while_it_is_in_flight,
+    message_scripts.message_becomes_due_while_it_is_being_cancelled,
+    message_scripts.receipt_outlives_its_lease,
+    message_scripts.lease_of_one_of_two_is_extended,
 ]
 
 

@@ -59,6 +59,7 @@ class World:
         nodes: int | None = None,
         settings: LogSettings | None = None,
         workload: Workload | None = None,
+        groups: dict[str, GroupSettings] | None = None,
     ) -> None:
         self.seed = seed
         self.random = Random(seed)
@@ -72,7 +73,7 @@ class World:
         self.consumers: list[Consumer] = []
         self.planners: list[Planner] = []
         self.workload = workload or self._draw_workload()
-        self.groups: dict[str, GroupSettings] = {}
+        self.groups = groups or {}
         self.governors: list[Governor] = []
         self.committers: list[Committer] = []
         self._open_books()
@@ -90,7 +91,7 @@ class World:
 
     def _open_books(self) -> None:
         if self.workload is Workload.MESSAGES:
-            self.groups = self._draw_groups()
+            self.groups = self.groups or self._draw_groups()
             self.referee.books = Books(self.groups)
         elif self.workload is Workload.METADATA:
             self.referee.metadata_books = MetadataBooks()
