@@ -13,7 +13,8 @@ from tests.kafka_clients import unique, wait_until
 from tests.processes import NodeProcess
 
 # Long enough for a busy machine to renew in time, short enough to see that it did.
-LEASE_S = 2.0
+# A machine may be too slow to renew the first of them in time, but not the last.
+LEASES_S = (1.0, 5.0, 25.0)
 
 
 @pytest.fixture
@@ -133,16 +134,19 @@ def test_a_buffered_producer_keeps_the_order_and_tells_of_each(client: Client) -
 
 
 def test_a_lease_is_renewed_until_the_message_is_settled(client: Client) -> None:
-    topic = unique("orders")
-    client.publish(topic, "slow")
-    with client.subscribe(topic, "billing", lease_s=LEASE_S) as messages:
-        message = next(messages)
-        # Real time is the subject here: twice the lease, without an answer.
-        time.sleep(2 * LEASE_S)
+    def is_kept(lease_s: float) -> bool:
+        topic = unique("orders")
+        client.publish(topic, "slow")
+        with client.subscribe(topic, "billing", lease_s=lease_s) as messages:
+            message = next(messages)
+            # Real time is the subject here: twice the lease, without an answer.
+            time.sleep(2 * lease_s)
+            if client.receive(topic, "billing"):
+                return False
+            client.ack(message)
+        return client.receive(topic, "billing") == []
 
-        assert client.receive(topic, "billing") == []
-        client.ack(message)
-    assert client.receive(topic, "billing") == []
+    assert any(map(is_kept, LEASES_S))
 
 
 def test_a_loop_that_is_closed_gives_back_what_it_has_not_handed_out(client: Client) -> None:
@@ -229,15 +233,16 @@ def test_the_asynchronous_face_does_the_same(node: NodeProcess) -> None:
 
 
 def test_leases_are_renewed_on_a_loop_too(node: NodeProcess) -> None:
-    topic = unique("orders")
-
-    async def scenario() -> list[LeasedMessage]:
+    async def is_kept(lease_s: float) -> bool:
+        topic = unique("orders")
         async with AsyncClient(node.http_url) as client:
             await client.publish(topic, "slow")
-            messages = client.subscribe(topic, "billing", lease_s=LEASE_S)
+            messages = client.subscribe(topic, "billing", lease_s=lease_s)
             message = await anext(messages)
-            await asyncio.sleep(2 * LEASE_S)
+            await asyncio.sleep(2 * lease_s)
+            if await client.receive(topic, "billing"):
+                return False
             await client.ack(message)
-            return await client.receive(topic, "billing")
+            return await client.receive(topic, "billing") == []
 
-    assert asyncio.run(scenario()) == []
+    assert any(asyncio.run(is_kept(lease_s)) for lease_s in LEASES_S)

@@ -6,7 +6,6 @@ and not run. A page's blocks run in order, in one directory, against a node of i
 is in `./data`: the addresses of a node that was started by `make run` are replaced by its.
 """
 
-import contextlib
 import os
 import re
 import shutil
@@ -23,7 +22,7 @@ SHOWN_ONLY = {"text", "ini", "json"}
 RUNNABLE = {"sh", "python", "console", "yaml"}
 _FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _WAIT_S = 30
-_END_WAIT_S = 0.3
+_END_WAIT_S = 20
 _CURL = """\
 import argparse, urllib.request
 parser = argparse.ArgumentParser()
@@ -69,6 +68,7 @@ class Reader:
         self._wait_s = wait_s
         self._environ = environ or {}
         self._directory = node.directory
+        self._has_killed = False
         # Pages call the program as the README has installed it.
         (self._directory / ".venv").symlink_to(sys.prefix)
         self._path = [str(Path(sys.prefix) / "bin"), os.environ["PATH"]]
@@ -105,15 +105,17 @@ class Reader:
         if command == "make test":
             # This is a part of `make test`.
             return self._run(["make", "--dry-run", "-C", str(ROOT), "test"])
+        self._has_killed |= command.startswith("kill ")
         return self._run(["sh", "-euc", self._with_ports(text)])
 
     def _make_run(self) -> None:
-        """Start the node again when a page has ended it, which takes a moment to show."""
-        process = self._node._process
-        assert process is not None
-        with contextlib.suppress(subprocess.TimeoutExpired):
+        """Start the node again when the page has killed it; otherwise it runs already."""
+        if self._has_killed:
+            process = self._node._process
+            assert process is not None
             process.wait(_END_WAIT_S)
             self._node.start()
+            self._has_killed = False
 
     def _check_console(self, text: str) -> None:
         parts = re.split(r"^\$ ", text, flags=re.MULTILINE)
