@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from penstock.clock import Clock
-from penstock.cluster import ReplicatedLog, Topic, Workplace
+from penstock.cluster import RecordlessMachine, ReplicatedLog, Topic, Workplace
 from penstock.config import NodeOptions
 from penstock.errors import DiskFull, InvalidGroupId, NotCoordinator, PenstockError, ShuttingDown
 from penstock.groups import (
@@ -32,9 +32,9 @@ from penstock.groups import (
     Reply,
     TopicInfo,
 )
-from penstock.ids import EntryIndex, Offset, TopicPartition
+from penstock.ids import EntryIndex, TopicPartition
 from penstock.log import StateEntry
-from penstock.record import BatchHeader, Buffer
+from penstock.record import Buffer
 
 
 class CommitsAsked(msgspec.Struct, frozen=True):
@@ -53,32 +53,13 @@ class GroupCommit(msgspec.Struct, frozen=True):
     at_ms: int
 
 
-class ShardMachine:
+class ShardMachine(RecordlessMachine):
     """The machine of a shard's log. Effects of committed events go to `carry_out`."""
 
     def __init__(self, limits: GroupLimits) -> None:
         self._limits = limits
         self.shard = GroupShard(limits)
         self.carry_out: Callable[[Sequence[Effect]], None] | None = None
-
-    @property
-    def start_offset(self) -> Offset:
-        """The log of a shard holds no records."""
-        return Offset(0)
-
-    @property
-    def remembered(self) -> frozenset[int]:
-        """Nor any batches to remember."""
-        return frozenset()
-
-    def archived_offset(self, archive: str) -> Offset:
-        """Nor any to archive."""
-        del archive
-        return Offset(0)
-
-    def apply_records(self, header: BatchHeader, offset: Offset, batch: Buffer) -> None:
-        """The log of a shard holds no records."""
-        raise AssertionError(f"{len(batch)} bytes of records at {offset} in a shard: {header}")
 
     def apply_state(self, entry: StateEntry) -> None:
         """Apply an event, and answer those who waited for it."""

@@ -12,7 +12,7 @@ from penstock.cluster.directories import DirectoryLock
 from penstock.cluster.flush_pace import FlushPace
 from penstock.cluster.housekeeping import DiskSpace, Housekeeper
 from penstock.cluster.links import RequestKind
-from penstock.cluster.machine import Machine
+from penstock.cluster.machine import Machine, RecordlessMachine
 from penstock.cluster.metadata import (
     METADATA_GROUP,
     ChangeReplicas,
@@ -96,6 +96,7 @@ __all__ = [
     "PartitionStatus",
     "Placed",
     "Placement",
+    "RecordlessMachine",
     "RemoveNode",
     "ReplicaStatus",
     "Replicas",

@@ -40,6 +40,30 @@ class Machine(Protocol):
         """Replace the state by that of a snapshot."""
 
 
+class RecordlessMachine:
+    """What a machine says about records when its log holds state entries alone."""
+
+    @property
+    def start_offset(self) -> Offset:
+        """There are no records."""
+        return Offset(0)
+
+    @property
+    def remembered(self) -> frozenset[int]:
+        """Nor any batches to remember."""
+        return frozenset()
+
+    def archived_offset(self, archive: str) -> Offset:
+        """Nor any to archive."""
+        del archive
+        return Offset(0)
+
+    def apply_records(self, header: BatchHeader, offset: Offset, batch: Buffer) -> None:
+        """Nor do any come."""
+        size_bytes, name = len(batch), type(self).__name__
+        raise AssertionError(f"{size_bytes} bytes of records at {offset} of {name}: {header}")
+
+
 class EntryReader(Protocol):
     """Reads entries again after they were applied, so they cannot be deleted at will."""
 

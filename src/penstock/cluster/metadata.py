@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 
 import msgspec
 
+from penstock.cluster.machine import RecordlessMachine
 from penstock.cluster.topic_settings import check_group_settings, check_settings
 from penstock.errors import (
     Conflict,
@@ -23,10 +24,10 @@ from penstock.errors import (
     TopicNotFound,
     Unavailable,
 )
-from penstock.ids import EntryIndex, NodeId, Offset
+from penstock.ids import EntryIndex, NodeId
 from penstock.log import StateEntry
 from penstock.raft import Incarnation, Member
-from penstock.record import BatchHeader, Buffer
+from penstock.record import Buffer
 
 PARTITIONS_MAX = 10_000
 METADATA_GROUP = 0
@@ -253,7 +254,7 @@ _decode_command = msgspec.msgpack.Decoder(Command).decode
 _decode_snapshot = msgspec.msgpack.Decoder(_Snapshot).decode
 
 
-class ClusterMetadata:
+class ClusterMetadata(RecordlessMachine):
     """The machine of the metadata log. `version` changes whenever a topic does."""
 
     def __init__(self) -> None:
@@ -297,21 +298,6 @@ class ClusterMetadata:
             raise TopicNotFound(f"there is no topic with id {topic_id}")
         return self._topics[name]
 
-    @property
-    def start_offset(self) -> Offset:
-        """The metadata log holds no records."""
-        return Offset(0)
-
-    @property
-    def remembered(self) -> frozenset[int]:
-        """Nor any batches to remember."""
-        return frozenset()
-
-    def archived_offset(self, archive: str) -> Offset:
-        """Nor any to archive."""
-        del archive
-        return Offset(0)
-
     def watch(self, notify: Callable[[], None]) -> None:
         """Call `notify` whenever a topic has changed."""
         self._watchers.append(notify)
@@ -319,10 +305,6 @@ class ClusterMetadata:
     def was_deleted(self, topic_id: uuid.UUID) -> bool:
         """True when a topic of that id once existed and was deleted."""
         return topic_id in self._deleted
-
-    def apply_records(self, header: BatchHeader, offset: Offset, batch: Buffer) -> None:
-        """The metadata log holds no records."""
-        raise AssertionError(f"{len(batch)} bytes of records at {offset} in metadata: {header}")
 
     def apply_state(self, entry: StateEntry) -> Topic | int | None:
         """Apply a command; return the topic that it concerns, or the first producer id."""

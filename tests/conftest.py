@@ -1,0 +1,32 @@
+"""How `make test` shares the machine among the tests: two processes, a file at a time.
+
+Files keep to one process, because their tests share a node or a cluster. So do all tests with
+Spark, which share a session, and they come first, because nothing else takes as long.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from xdist.scheduler import LoadFileScheduling
+
+_SPARK = "tests/spark/"
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with what takes longest, so that both processes end at about the same time."""
+    items.sort(key=lambda item: not item.nodeid.startswith(_SPARK))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> "LoadFileScheduling":
+    """Hand out whole files, and all that needs Spark as if it were one."""
+    from xdist.scheduler import LoadFileScheduling
+
+    class ByFile(LoadFileScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            is_spark = nodeid.startswith(_SPARK)
+            return _SPARK if is_spark else str(super()._split_scope(nodeid))
+
+    return ByFile(config, log)
