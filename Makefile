@@ -9,8 +9,10 @@ BIN := $(VENV)/bin
 run: $(VENV)/.installed
 	@exec $(BIN)/penstock serve --data-dir ./data
 
+# Two processes share the tests; what breaks things under load has the machine to itself.
 test: $(VENV)/.installed-dev check
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n 2 --no-loadscope-reorder -m "not alone"
+	$(BIN)/python -m pytest -m alone
 
 check: $(VENV)/.installed-dev
 	$(BIN)/ruff format --check .

@@ -19,6 +19,10 @@ STOP_DEADLINE_S = 20.0
 # Below the range from which the system takes ports for outgoing connections, so that a port is
 # still free when its node starts again.
 _FIXED_PORTS = range(20_000, 32_000)
+# Of two processes that run tests each has ports of its own: one that is free for a moment, because
+# its node is down, is not free for others.
+_WORKER = os.environ.get("PYTEST_XDIST_WORKER", "gw0")
+_WORKERS_MAX = 8
 
 
 class NodeProcess:
@@ -79,6 +83,8 @@ class NodeProcess:
 
     def launch(self) -> None:
         """Start the node's process without waiting for anything."""
+        if not self.kafka_port:
+            self.kafka_port, self.http_port = free_ports(2)
         self.directory.mkdir(parents=True, exist_ok=True)
         log = self.log_path.open("ab")
         self._begin = log.tell()
@@ -233,7 +239,8 @@ class ClusterProcess:
 def free_ports(count: int) -> list[int]:
     """Return ports that nobody listens on and that no outgoing connection will take."""
     found: list[int] = []
-    for port in random.sample(_FIXED_PORTS, len(_FIXED_PORTS)):
+    own = _FIXED_PORTS[int(_WORKER.removeprefix("gw")) % _WORKERS_MAX :: _WORKERS_MAX]
+    for port in random.sample(own, len(own)):
         with socket.socket() as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             try:

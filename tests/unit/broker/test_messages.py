@@ -1,8 +1,6 @@
 """Single messages: where they go, what they become, and which of them fail."""
 
 import asyncio
-import socket
-from contextlib import ExitStack
 
 import pytest
 
@@ -19,6 +17,7 @@ from penstock.errors import (
 )
 from penstock.ids import TopicPartition
 from penstock.record import Record, partition_of_key
+from tests.processes import free_ports
 from tests.unit.broker.brokers import started
 from tests.unit.cluster.workplaces import DATA, PLACE, SimMachine, run
 
@@ -261,7 +260,7 @@ async def _retried(broker: Broker, messages: list[NewMessage]) -> list[Published
 
 
 async def _three_nodes() -> list[Broker]:
-    ports = _free_ports(3)
+    ports = free_ports(3)
     peers = ",".join(f"{n}=127.0.0.1:{port}" for n, port in enumerate(ports, 1))
     brokers = []
     for number in range(1, 4):
@@ -275,11 +274,3 @@ async def _three_nodes() -> list[Broker]:
         )
     )
     return brokers
-
-
-def _free_ports(count: int) -> list[int]:
-    with ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        return [each.getsockname()[1] for each in sockets]
