@@ -11,6 +11,7 @@ SECONDS = 60.0
 SEED = 2
 
 
+@pytest.mark.alone
 @pytest.mark.crash
 @pytest.mark.timeout(400)
 def test_no_promise_is_broken_while_nodes_links_and_disks_fail(tmp_path: Path) -> None:

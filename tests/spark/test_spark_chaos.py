@@ -10,6 +10,7 @@ ROUNDS = 3
 SEED = 1
 
 
+@pytest.mark.alone
 @pytest.mark.crash
 @pytest.mark.usefixtures("java")
 def test_every_record_arrives_once_while_driver_executor_and_broker_are_killed(
