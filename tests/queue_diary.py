@@ -9,13 +9,15 @@ import json
 import random
 import threading
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Self
 
 LEASE_MS = 2_000
 _CALL_TIMEOUT_S = 20.0
+# An ack without an answer is sent again for this long, through whichever node.
+_ACK_AGAIN_S = 30.0
 
 Json = dict[str, Any]
 
@@ -37,7 +39,9 @@ class Diary:
     acked: list[tuple[str, float]] = field(default_factory=list)
     """Messages whose ack was confirmed, and when the answer came."""
     doubtful: list[str] = field(default_factory=list)
-    """Messages whose ack got no answer."""
+    """Messages whose ack got no answer although it was sent again and again."""
+    repeats: Counter[str] = field(default_factory=Counter)
+    """Why acks were sent again, and how many messages they were for."""
     lost_receives: list[float] = field(default_factory=list)
 
     @property
@@ -81,10 +85,13 @@ class Caller:
         self._random = random.Random(seed)
         self.was_sent = False
         """Whether the last call may have reached a node."""
+        self.failure = ""
+        """Why the last call has no answer."""
 
     def post(self, path: str, body: Json) -> Json | None:
         """Return the answer, or None when there is none or it is an error of the server."""
         self.was_sent = False
+        self.failure = "no node runs"
         ports = self._ports()
         if not ports:
             time.sleep(0.05)
@@ -98,13 +105,15 @@ class Caller:
             connection.request("POST", path, json.dumps(body), {"content-type": "application/json"})
             response = connection.getresponse()
             content = response.read()
-        except (OSError, http.client.HTTPException):
+        except (OSError, http.client.HTTPException) as error:
+            self.failure = f"{type(error).__name__} {'after' if self.was_sent else 'before'} it"
             time.sleep(0.02)
             return None
         finally:
             connection.close()
         if response.status >= 500 or response.status == 404:
             # A node that has just started may not have heard of the topic yet.
+            self.failure = f"{response.status} {content.decode()}"
             time.sleep(0.02)
             return None
         # A topic may exist because its creation got no answer.
@@ -180,19 +189,39 @@ class Consumers:
                 self._answer(verb, receipts, caller)
 
     def _answer(self, verb: str, receipts: dict[str, str], caller: Caller) -> None:
+        if verb == "ack":
+            self._ack_until_known(receipts, caller)
+            return
         body: Json = {"receipts": list(receipts)}
         if verb == "nack":
             body |= {"delay": "0ms", "reason": "seven"}
-        answer = caller.post(f"{self._path}/{verb}", body)
-        if verb != "ack":
-            return
+        caller.post(f"{self._path}/{verb}", body)
+
+    def _ack_until_known(self, receipts: dict[str, str], caller: Caller) -> None:
+        """Ack, and again through any node while the outcome is open, as clients do."""
+        until_s = time.monotonic() + _ACK_AGAIN_S
+        while receipts:
+            answer = caller.post(f"{self._path}/ack", {"receipts": list(receipts)})
+            if answer is not None:
+                receipts = self._note_outcomes(receipts, answer)
+            else:
+                self.diary.repeats[caller.failure] += len(receipts)
+            if time.monotonic() > until_s:
+                self.diary.doubtful.extend(receipts.values())
+                return
+
+    def _note_outcomes(self, receipts: dict[str, str], answer: Json) -> dict[str, str]:
+        """Write down what became of receipts; return those whose outcome is still open."""
         now_s = time.monotonic()
-        refused = {each["receipt"]: each for each in answer["failed"]} if answer else {}
+        refused = {each["receipt"]: each["error"] for each in answer["failed"]}
+        unknown = {}
         for receipt, message in receipts.items():
-            if answer is None or refused.get(receipt, {}).get("error", {}).get("retryable"):
-                self.diary.doubtful.append(message)
-            elif receipt not in refused:
+            if receipt not in refused:
                 self.diary.acked.append((message, now_s))
+            elif refused[receipt]["retryable"]:
+                self.diary.repeats[f"{refused[receipt]['message']} (of a receipt)"] += 1
+                unknown[receipt] = message
+        return unknown
 
 
 def publish_numbers(caller: Caller, topic: str, numbers: range) -> list[str]:

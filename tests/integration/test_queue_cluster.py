@@ -81,6 +81,30 @@ def test_every_node_carries_out_every_verb(cluster: ClusterProcess) -> None:
         settle(cluster, node, topic, "ack", [again["receipt"]])
 
 
+def test_an_ack_is_answered_by_the_next_leader_when_the_first_one_hangs(
+    cluster: ClusterProcess,
+) -> None:
+    topic = new_topic(cluster)
+    publish(cluster, 1, topic, "first", "second")
+    messages = receive(cluster, 1, topic, max=10, wait="10s", lease="120s")
+    receipts = [message["receipt"] for message in messages]
+    # The answer comes after everything before it is committed, the leases among it.
+    assert settle(cluster, 1, topic, "extend", receipts, lease="120s")["failed"] == []
+    leader = leader_of(cluster, topic)
+    other = next(node for node in NODES if node != leader)
+    caller = Caller(lambda: [cluster[other].http_port], seed=0)
+
+    cluster[leader].suspend()
+    try:
+        path = f"/v1/topics/{topic}/groups/{GROUP}/ack"
+        answer = caller.post(path, {"receipts": receipts})
+    finally:
+        cluster[leader].resume()
+
+    assert answer == {"accepted": 2, "failed": []}
+    assert receive(cluster, other, topic, max=10) == []
+
+
 def test_who_waits_at_any_node_is_answered_when_a_message_arrives(cluster: ClusterProcess) -> None:
     topic = new_topic(cluster)
     leader = leader_of(cluster, topic)

@@ -83,7 +83,7 @@ def run_crashes(
     print(
         f"{len(published)} published, {len(diary.deliveries)} deliveries, {len(diary.acked)} acked,"
         f" {len(diary.doubtful)} doubtful, {len(dead)} dead, {len(diary.lost_receives)} receives"
-        " without an answer"
+        f" without an answer; acks were sent again because of {dict(diary.repeats)}"
     )
     assert dead
 

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from zlib import crc32
 
 from penstock.broker.burial import ATTEMPTS, GROUP, SOURCE_OFFSET
-from penstock.cluster.partition_queue import Delivery
+from penstock.cluster.deliveries import Delivery
 from penstock.cluster.topic_machine import StartMoved, decode_event
 from penstock.delivery import (
     Acked,

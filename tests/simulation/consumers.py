@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from penstock.broker.queue_values import Nack, Reject
+from penstock.cluster.deliveries import Delivery
 from penstock.cluster.partition_intake import Placed, Placement
-from penstock.cluster.partition_queue import Delivery
 from penstock.delivery import Receipt, parse_receipt
 from penstock.errors import PenstockError
 from penstock.record import (

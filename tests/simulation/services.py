@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 from penstock.broker.burial import Burial
 from penstock.broker.calls import Calls
 from penstock.broker.settlement import Settlement
+from penstock.cluster.deliveries import Delivery, DeliveryHost
 from penstock.cluster.partition import Partition
-from penstock.cluster.partition_queue import Delivery, DeliveryHost
 from penstock.delivery import GroupSettings
 from penstock.errors import Unavailable
 from penstock.ids import TopicPartition

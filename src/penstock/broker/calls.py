@@ -52,8 +52,12 @@ class Calls:
         reply: type[Reply],
         *,
         wait_ms: int = 0,
+        answer_s: float = _ANSWER_TIMEOUT_S,
     ) -> Reply:
-        """Carry out a verb on the leader of `place`; `wait_ms` is how long it may wait there."""
+        """Carry out a verb on the leader of `place`; `wait_ms` is how long it may wait there.
+
+        Another node must answer within `answer_s` beside that.
+        """
         group = self._cluster.replicas_of(place).group
         leader = self._known_leader(group)
         if leader is None:
@@ -63,7 +67,7 @@ class Calls:
             return result
         body = _body(verb, request)
         answer = await self._cluster.links.request(
-            leader, RequestKind.CALL, body, timeout_s=_ANSWER_TIMEOUT_S + wait_ms / 1000
+            leader, RequestKind.CALL, body, timeout_s=answer_s + wait_ms / 1000
         )
         return msgspec.msgpack.decode(answer, type=reply)
 

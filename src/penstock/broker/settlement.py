@@ -2,6 +2,10 @@
 
 A receipt names the partition, so answers are sorted by it and each partition's leader gets one
 request. Whether a receipt holds is decided there, in the order of the log.
+
+An ack may be given again without harm, and a consumer that does not know what became of its ack can
+do nothing better. So the node that was asked does it: it gives an ack that met the end of a leader
+to the next one, and only when none can be found for long is the outcome left open.
 """
 
 import asyncio
@@ -27,7 +31,11 @@ from penstock.ids import TopicPartition
 DELAY_MS_MAX = 7 * 24 * 3600 * 1000
 REASON_BYTES_MAX = 4_096
 # An ack that met a change of leaders is given again to the next one, for this long.
-_ACK_AGAIN_S = 10.0
+_ACK_AGAIN_S = 15.0
+# A leader that hangs without breaking its links is replaced by then.
+_ACK_ANSWER_S = 3.0
+# A node that has just started learns of the topics within this time.
+_TOPIC_WAIT_S = 10.0
 _AGAIN_PAUSE_S = 0.05
 # Offsets below 2^60 need no further check.
 _OFFSET_DIGITS = 16
@@ -85,9 +93,7 @@ class Settlement:
         """Settle messages for good; durable when this returns."""
 
         together = _read_together(receipts)
-        if together is not None and (
-            together.partition < self._cluster.metadata.topic(topic).partitions
-        ):
+        if together is not None and together.partition < await self._partitions_of(topic):
             return await self._ack_together(topic, group, together)
 
         async def ask(partition: int, claims: Claims) -> Stale:
@@ -171,7 +177,7 @@ class Settlement:
         ask: Callable[[int, Claims], Awaitable[Stale]],
     ) -> list[Outcome]:
         """Sort receipts by partition, ask for each, and put the outcomes in order."""
-        partitions = self._cluster.metadata.topic(topic).partitions
+        partitions = await self._partitions_of(topic)
         outcomes: list[Outcome] = [None] * len(receipts)
         claims = _sorted(receipts, partitions, outcomes)
 
@@ -199,13 +205,27 @@ class Settlement:
         until_s = loop.time() + _ACK_AGAIN_S
         while True:
             try:
-                return await self._calls.ask(place, "queue.ack", request, Stale)
+                return await self._calls.ask(
+                    place, "queue.ack", request, Stale, answer_s=_ACK_ANSWER_S
+                )
             except DiskFull:
                 raise
             except Unavailable:
                 if loop.time() >= until_s:
                     raise
             request = msgspec.structs.replace(request, is_repeated=True)
+            await asyncio.sleep(_AGAIN_PAUSE_S)
+
+    async def _partitions_of(self, topic: str) -> int:
+        """Return how many partitions a topic has, as soon as this node can know."""
+        loop = asyncio.get_running_loop()
+        until_s = loop.time() + _TOPIC_WAIT_S
+        while True:
+            try:
+                return self._cluster.metadata.topic(topic).partitions
+            except Unavailable:
+                if loop.time() >= until_s:
+                    raise
             await asyncio.sleep(_AGAIN_PAUSE_S)
 
     # On the leader.

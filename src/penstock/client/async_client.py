@@ -13,6 +13,7 @@ from penstock.client.deliveries import (
     LeasedMessage,
     ReceiveOptions,
     Refusal,
+    SettleIncomplete,
     receive_call,
     settle_calls,
 )
@@ -45,7 +46,6 @@ from penstock.client.topics import (
 )
 from penstock.errors import PenstockError
 
-T = TypeVar("T")
 L = TypeVar("L", bound=Leased)
 
 
@@ -216,8 +216,14 @@ class AsyncClient:
         self._keeper.drop(messages)
         return await self._run_all(settle_calls(verb, messages, **details))
 
-    async def _run_all(self, calls: Sequence[Call[list[T]]]) -> list[T]:
-        return [result for call in calls for result in await self._caller.run(call)]
+    async def _run_all(self, calls: Sequence[Call[list[Refusal[L]]]]) -> list[Refusal[L]]:
+        refusals: list[Refusal[L]] = []
+        for call in calls:
+            try:
+                refusals += await self._caller.run(call)
+            except SettleIncomplete as error:
+                refusals += error.refusals
+        return refusals
 
     async def _extend_all(
         self, messages: Sequence[Leased], lease_s: float

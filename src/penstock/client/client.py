@@ -14,6 +14,7 @@ from penstock.client.deliveries import (
     LeasedMessage,
     ReceiveOptions,
     Refusal,
+    SettleIncomplete,
     receive_call,
     settle_calls,
 )
@@ -45,7 +46,6 @@ from penstock.client.topics import (
 )
 from penstock.errors import PenstockError
 
-T = TypeVar("T")
 L = TypeVar("L", bound=Leased)
 
 LEASE_S = 30.0
@@ -216,8 +216,14 @@ class Client:
         self._keeper.drop(messages)
         return self._run_all(settle_calls(verb, messages, **details))
 
-    def _run_all(self, calls: Sequence[Call[list[T]]]) -> list[T]:
-        return [result for call in calls for result in self._caller.run(call)]
+    def _run_all(self, calls: Sequence[Call[list[Refusal[L]]]]) -> list[Refusal[L]]:
+        refusals: list[Refusal[L]] = []
+        for call in calls:
+            try:
+                refusals += self._caller.run(call)
+            except SettleIncomplete as error:
+                refusals += error.refusals
+        return refusals
 
     def _extend_all(self, messages: Sequence[Leased], lease_s: float) -> list[Refusal[Leased]]:
         return self.extend_batch(messages, lease_s=lease_s)

@@ -9,7 +9,7 @@ import msgspec
 from penstock.client.calls import Call, Failure, path_of, reader_of, to_json
 from penstock.client.contents import Content
 from penstock.client.messages import Header
-from penstock.errors import PenstockError
+from penstock.errors import PenstockError, Unavailable
 
 T = TypeVar("T")
 
@@ -78,6 +78,17 @@ class Refusal(Generic[L]):
 
     message: L
     error: PenstockError
+
+
+class SettleIncomplete(Unavailable):
+    """Some receipts failed for a reason that may pass, and all of them can be sent again.
+
+    Once nobody tries any more, `refusals` holds what became of them.
+    """
+
+    def __init__(self, refusals: Sequence[Refusal[Any]]) -> None:
+        super().__init__(f"{len(refusals)} receipts were not accepted: {refusals[0].error}")
+        self.refusals = list(refusals)
 
 
 class _Message(Content, frozen=True, kw_only=True):
@@ -157,10 +168,13 @@ def _settle_call(
     by_receipt = {message.receipt: message for message in messages}
 
     def read(content: bytes) -> list[Refusal[L]]:
-        return [
+        refusals = [
             Refusal(by_receipt[each.receipt], each.error.error())
             for each in _settled_of(content).failed
         ]
+        if verb in _REPEATED and any(each.error.retryable for each in refusals):
+            raise SettleIncomplete(refusals)
+        return refusals
 
     return Call(
         method="POST",
@@ -170,6 +184,8 @@ def _settle_call(
     )
 
 
+# Verbs that accept a receipt a second time; others refuse what they have carried out.
+_REPEATED = ("ack", "extend")
 _settled_of = reader_of(_Settled)
 
 

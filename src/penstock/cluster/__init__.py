@@ -8,6 +8,7 @@ is left to `broker`.
 """
 
 from penstock.cluster.cluster import Cluster
+from penstock.cluster.deliveries import Delivery, DeliveryCounts, Return, Waiter
 from penstock.cluster.directories import DirectoryLock
 from penstock.cluster.flush_pace import FlushPace
 from penstock.cluster.housekeeping import DiskSpace, Housekeeper
@@ -35,13 +36,7 @@ from penstock.cluster.metadata import (
 from penstock.cluster.overview import Survey
 from penstock.cluster.partition import Partition
 from penstock.cluster.partition_intake import Placed, Placement
-from penstock.cluster.partition_queue import (
-    Delivery,
-    DeliveryCounts,
-    PartitionQueue,
-    Return,
-    Waiter,
-)
+from penstock.cluster.partition_queue import PartitionQueue
 from penstock.cluster.partition_stage import ScheduledRecord
 from penstock.cluster.placement import choose_replicas, plan_moves
 from penstock.cluster.replicated_log import ReplicatedLog

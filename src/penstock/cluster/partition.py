@@ -8,9 +8,10 @@ from typing import NamedTuple
 
 from pyroaring import BitMap64
 
+from penstock.cluster.deliveries import DeliveryHost
 from penstock.cluster.machine import Machine
 from penstock.cluster.partition_intake import Intake
-from penstock.cluster.partition_queue import DeliveryHost, PartitionQueue
+from penstock.cluster.partition_queue import PartitionQueue
 from penstock.cluster.partition_stage import PartitionStage
 from penstock.cluster.partition_writes import PartitionWrites, StagedEntries
 from penstock.cluster.producers import (

@@ -10,7 +10,8 @@ Crash cases, by what has happened before the crash or the loss of leadership:
   messages come back early, their receipts are refused, and this delivery is not counted. An ack
   never precedes its lease in the log, so it cannot be kept while the lease is lost.
 - An ack proposed: it commits or not; the one who asked gets an error and cannot know which. When it
-  asks again, `ack` with `is_repeated` takes a message that is settled for acked.
+  asks again, `ack` with `is_repeated` takes a message that is settled for acked, unless the ack of
+  another delivery is known to have settled it.
 - A lease whose proposal fails while this node still leads may yet be committed (a disk that ran
   full). The dispatcher is dropped, and a new one is built only when nothing can come any more: no
   lease is proposed and not decided, and the log takes proposals again.
@@ -23,16 +24,15 @@ Crash cases, by what has happened before the crash or the loss of leadership:
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import NamedTuple
-from zlib import crc32
 
 import msgspec
 
-from penstock.cluster.recent_records import DELIVERY_BYTES_MAX, RecentRecords, RecordBudget
+from penstock.cluster.deliveries import Delivery, DeliveryHost, Return, Waiter
+from penstock.cluster.portions import Portion, Portions
+from penstock.cluster.recent_records import RecentRecords
 from penstock.cluster.replicated_log import ReplicatedLog
 from penstock.cluster.topic_machine import TopicMachine, encode_delivery, encode_start_moved
 from penstock.cluster.workplace import Workplace
@@ -53,17 +53,14 @@ from penstock.delivery import (
     Ledger,
     OrderMode,
     Part,
-    Pick,
     Rejected,
     Returned,
-    Run,
     count_of,
     offsets_of,
     to_runs,
 )
-from penstock.errors import GroupNotFound, InvalidRequest, PenstockError
+from penstock.errors import GroupNotFound, PenstockError
 from penstock.ids import Offset, TopicPartition
-from penstock.record import EXPIRES_AT, Record, parse_time_ms
 
 # A delivery's number is the leader's term and, in as many bits, its count.
 _COUNT_BITS = 40
@@ -74,71 +71,6 @@ _EXPIRIES_MAX = 5_000
 _WAKE_NEXT_S = 0.02
 # How soon a dispatcher is tried again that could not be built.
 _LOOK_AGAIN_MS = 500
-
-
-@dataclass(slots=True)
-class DeliveryCounts:
-    """What happened to messages of queue groups, on partitions that this node led."""
-
-    received: int = 0
-    acked: int = 0
-    nacked: int = 0
-    expired: int = 0
-    rejected: int = 0
-    dead_lettered: int = 0
-
-
-@dataclass(slots=True)
-class DeliveryHost:
-    """What the queues of all partitions of a node share."""
-
-    settings_of: Callable[[str, str], GroupSettings]
-    """Topic and group to settings."""
-    counts: DeliveryCounts = field(default_factory=DeliveryCounts)
-    budget: RecordBudget = field(default_factory=RecordBudget)
-    on_dying: Callable[[TopicPartition, str, bool], None] = lambda *_: None
-    """Told on the leader that a group has messages for the dead letters, and whether they are
-    those of the leader before, who may have copied them already."""
-
-
-class Delivery(NamedTuple):
-    """Messages that went out together."""
-
-    number: int
-    at_ms: int
-    until_ms: int
-    records: list[Record]
-    attempts: list[int]
-    """How often each of them has gone out now."""
-
-
-class _Taken(NamedTuple):
-    """Messages that are about to go out, as `Leased` and `Delivery` will tell of them."""
-
-    at_ms: int
-    runs: list[Run]
-    records: list[Record]
-    attempts: list[int]
-    keys: list[int | None]
-    expired: list[Run]
-
-
-class Return(NamedTuple):
-    """A message that a consumer could not handle; without a delay the group's backoff counts."""
-
-    delivery: int
-    offset: int
-    delay_ms: int | None
-    reason: str
-    is_counted: bool = True
-    """False for one that was not begun: it costs no attempt, and needs no rest."""
-
-
-class Waiter(NamedTuple):
-    """Somebody who wants messages; `wake` is called once."""
-
-    consumer: str
-    wake: Callable[[], None]
 
 
 @dataclass(slots=True)
@@ -170,6 +102,7 @@ class PartitionQueue:
         self.place = place
         self.log = log
         self.records = RecentRecords(log, host.budget)
+        self._portions = Portions(self.records)
         self._machine = machine
         self._workplace = workplace
         self._host = host
@@ -264,92 +197,29 @@ class PartitionQueue:
             room = dispatcher.room(consumer, settings) if dispatcher else 0
             if dispatcher is None or room == 0:
                 return None
-            taken = self._take(desk, dispatcher, min(count_max, room), settings)
-            if taken is None:
+            portion = self._take(desk, dispatcher, min(count_max, room), settings)
+            if portion is None:
                 return None
             lease = settings.lease_ms if lease_ms is None else lease_ms
-            delivery = self._lease(desk, dispatcher, taken, lease_ms=lease, consumer=consumer)
+            delivery = self._lease(desk, dispatcher, portion, lease_ms=lease, consumer=consumer)
             if delivery is not None or desk.order is OrderMode.STRICT:
                 # In strict order the next one goes out when this one is settled.
                 return delivery
-            passed += count_of(taken.expired)
+            passed += count_of(portion.expired)
         return None
 
     def _take(
         self, desk: _Desk, dispatcher: Dispatcher, count_max: int, settings: GroupSettings
-    ) -> _Taken | None:
-        """Choose and read what goes out next; None when nothing can."""
+    ) -> Portion | None:
         end, now_ms = self.log.high_watermark, self._now_ms()
-        fresh = dispatcher.pick_fresh(count_max, end=end, now_ms=now_ms)
-        if fresh is None:
-            picks = self._pick(desk, dispatcher, count_max, end, now_ms)
-            return self._read(desk, dispatcher, picks, settings, now_ms) if picks else None
         try:
-            records = None if settings.ttl_ms else self.records.read_plain(fresh)
+            return self._portions.take(dispatcher, count_max, settings, end=end, now_ms=now_ms)
         except PenstockError:
-            dispatcher.put_back(range(*fresh))
-            raise
-        if records is not None:
-            return _Taken(now_ms, [fresh], records, [1] * len(records), [], [])
-        picks = [Pick(offset, 0) for offset in range(*fresh)]
-        return self._read(desk, dispatcher, picks, settings, now_ms)
-
-    def _pick(
-        self, desk: _Desk, dispatcher: Dispatcher, count_max: int, end: int, now_ms: int
-    ) -> list[Pick]:
-        try:
-            return dispatcher.pick(count_max, end=end, now_ms=now_ms, key_of=self._key_of)
-        except PenstockError:
-            # A key could not be read; what was picked before it is lost to this dispatcher.
             desk.dispatcher = None
             raise
 
-    def _key_of(self, offset: int) -> int | None:
-        record = self.records.get(offset)
-        return None if record is None or record.key is None else crc32(record.key)
-
-    def _read(
-        self,
-        desk: _Desk,
-        dispatcher: Dispatcher,
-        picks: list[Pick],
-        settings: GroupSettings,
-        now_ms: int,
-    ) -> _Taken:
-        """Read what was picked; put back what is too much, tell apart what is too old or gone."""
-        offsets = [pick.offset for pick in picks]
-        ascending = sorted(offsets)
-        try:
-            found = self.records.read(to_runs(ascending))
-        except PenstockError:
-            dispatcher.put_back(offsets)
-            raise
-        if ascending != offsets:
-            by_offset = dict(zip(ascending, found, strict=True))
-            found = [by_offset[offset] for offset in offsets]
-        records: list[Record] = []
-        attempts: list[int] = []
-        expired: list[int] = []
-        ttl_ms = settings.ttl_ms
-        size_bytes = 0
-        for pick, record in zip(picks, found, strict=True):
-            if record is None or (
-                (ttl_ms or record.headers) and is_expired(record, ttl_ms, now_ms)
-            ):
-                expired.append(pick.offset)
-                continue
-            size_bytes += len(record.value or b"") + len(record.key or b"")
-            if size_bytes > DELIVERY_BYTES_MAX and records:
-                dispatcher.put_back(offsets[len(records) + len(expired) :])
-                break
-            records.append(record)
-            attempts.append(pick.attempts + 1)
-        out = sorted([record.offset for record in records])
-        keys = _keys_of(picks, out) if desk.order.is_by_key else []
-        return _Taken(now_ms, to_runs(out), records, attempts, keys, to_runs(sorted(expired)))
-
     def _lease(
-        self, desk: _Desk, dispatcher: Dispatcher, taken: _Taken, *, lease_ms: int, consumer: str
+        self, desk: _Desk, dispatcher: Dispatcher, taken: Portion, *, lease_ms: int, consumer: str
     ) -> Delivery | None:
         """Propose the lease of what was taken; None when all of it is too old or gone."""
         now_ms, until_ms = taken.at_ms, taken.at_ms + lease_ms
@@ -389,12 +259,17 @@ class PartitionQueue:
         """Settle messages; return delivery and offset of those whose lease does not hold.
 
         `is_repeated` says that an earlier attempt may have been committed: what is settled then
-        counts as acked.
+        counts as acked, but for what others have acked a moment ago. To refuse one's own ack would
+        be worse than to accept it beside that of another: the work for it may be undone.
         """
         change = await self._propose(Acked(group, parts, self._now_ms()))
         if is_repeated and change.stale:
             ledger = self.ledger(group)
-            return [each for each in change.stale if not ledger.is_settled(each[1])]
+            return [
+                each
+                for each in change.stale
+                if not ledger.is_settled(each[1]) or ledger.was_acked(each[1])
+            ]
         return change.stale
 
     async def nack(self, group: str, items: Sequence[Return]) -> list[tuple[int, int]]:
@@ -678,23 +553,6 @@ class PartitionQueue:
                 self._arm(self._now_ms() + _LOOK_AGAIN_MS)
             elif dispatcher and (deadline_ms := dispatcher.next_deadline_ms) is not None:
                 self._arm(deadline_ms)
-
-
-def is_expired(record: Record, ttl_ms: int, now_ms: int) -> bool:
-    """True when a record is too old to be delivered."""
-    if ttl_ms and record.timestamp + ttl_ms <= now_ms:
-        return True
-    for name, value in record.headers:
-        if name == EXPIRES_AT and value is not None:
-            # Whoever published past the doors may have written anything; that expires nothing.
-            with suppress(InvalidRequest, UnicodeDecodeError):
-                return parse_time_ms(name, value.decode()) <= now_ms
-    return False
-
-
-def _keys_of(picks: Iterable[Pick], offsets: Iterable[int]) -> list[int | None]:
-    keys = {pick.offset: pick.key for pick in picks}
-    return [keys[offset] for offset in offsets]
 
 
 def _tell(dispatcher: Dispatcher, event: DeliveryEvent, change: Change) -> None:

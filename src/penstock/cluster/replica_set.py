@@ -12,12 +12,12 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
+from penstock.cluster.deliveries import DeliveryHost
 from penstock.cluster.directories import Directories
 from penstock.cluster.identity import Identity
 from penstock.cluster.machine import Machine
 from penstock.cluster.metadata import METADATA_GROUP, ClusterMetadata, Replicas, Topic
 from penstock.cluster.partition import Partition
-from penstock.cluster.partition_queue import DeliveryHost
 from penstock.cluster.replicated_log import ReplicaIdentity, ReplicatedLog, Transport
 from penstock.cluster.topic_settings import (
     TopicSettings,

@@ -107,6 +107,10 @@ class Ledger:
         """True when the group is done with a message."""
         return offset < self.floor or offset in self.done
 
+    def was_acked(self, offset: int) -> bool:
+        """True when one of the last acks has settled a message, of whichever delivery."""
+        return self._acked.holds(offset)
+
     def is_open(self, offset: int) -> bool:
         """True when a message was never out."""
         return not (

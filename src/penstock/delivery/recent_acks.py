@@ -33,6 +33,10 @@ class RecentAcks:
         while self._runs > RUNS_MAX:
             self._runs -= len(self._parts.popleft().runs)
 
+    def holds(self, offset: int) -> bool:
+        """True when a remembered ack has settled a message."""
+        return any(start <= offset < end for part in self._parts for start, end in part.runs)
+
     def without(self, stale: list[tuple[int, int]]) -> list[tuple[int, int]]:
         """Return the pairs of delivery and offset that no remembered ack has settled."""
         asked = {delivery for delivery, _ in stale}

@@ -5,6 +5,7 @@ import asyncio
 import pytest
 
 from penstock.broker import Broker, Message, Nack, Reject
+from penstock.delivery import Part, parse_receipt
 from penstock.errors import (
     DiskFull,
     InvalidGroupId,
@@ -331,6 +332,47 @@ def test_an_ack_that_comes_again_is_accepted_also_after_a_restart() -> None:
         (refused,) = await reborn.queues.nack(TOPIC, GROUP, [Nack(first.receipt)])
         assert isinstance(refused, LeaseExpired)
         assert await reborn.queues.ack(TOPIC, GROUP, [second.receipt]) == [None]
+
+    run(scene())
+
+
+def test_an_ack_that_is_given_again_inside_is_refused_when_another_was_faster() -> None:
+    async def scene() -> None:
+        broker = await started_with(b"a", b"b")
+        old = await receive(broker, lease_ms=1_000)
+        new = await receive(broker, wait_ms=5_000)
+        assert await broker.queues.ack(TOPIC, GROUP, [new[0].receipt]) == [None]
+        queue = broker.cluster.partition(TopicPartition(TOPIC, 0)).queue
+        await queue.settle(GROUP, [1])
+
+        _, delivery, _ = parse_receipt(old[0].receipt)
+        stale = await queue.ack(GROUP, [Part(delivery, [(0, 2)])], is_repeated=True)
+
+        # Nobody can tell any more who settled the second one; it may have been this receipt.
+        assert stale == [(delivery, 0)]
+
+    run(scene())
+
+
+def test_a_node_that_has_just_started_takes_an_ack_as_soon_as_it_knows_the_topic() -> None:
+    async def scene() -> None:
+        machine = SimMachine(clock=LoopClock())
+        broker = await started(machine)
+        await publish(broker, b"a")
+        (message,) = await receive(broker)
+        await broker.queues.extend(TOPIC, GROUP, [message.receipt], lease_ms=60_000)
+        topics = broker.metadata.topics
+        known = dict(topics)
+        topics.clear()  # type: ignore[attr-defined]
+        broker.metadata.is_current = False
+
+        acking = asyncio.create_task(broker.queues.ack(TOPIC, GROUP, [message.receipt]))
+        await asyncio.sleep(1)
+        assert not acking.done()
+        topics.update(known)  # type: ignore[attr-defined]
+        broker.metadata.is_current = True
+
+        assert await acking == [None]
 
     run(scene())
 

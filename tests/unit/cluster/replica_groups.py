@@ -4,7 +4,7 @@ import asyncio
 from typing import Any
 
 from penstock.cluster import Partition, PartitionQueue, ReplicatedLog
-from penstock.cluster.partition_queue import DeliveryHost
+from penstock.cluster.deliveries import DeliveryHost
 from penstock.cluster.replicated_log import ReplicaIdentity
 from penstock.cluster.topic_machine import TopicMachine
 from penstock.delivery import GroupSettings

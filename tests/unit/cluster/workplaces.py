@@ -18,7 +18,7 @@ from penstock.cluster import (
     Workplace,
 )
 from penstock.cluster.cluster import Cluster
-from penstock.cluster.partition_queue import DeliveryHost
+from penstock.cluster.deliveries import DeliveryHost
 from penstock.cluster.replicated_log import ReplicaIdentity
 from penstock.config import Address, NodeOptions
 from penstock.delivery import GroupSettings
