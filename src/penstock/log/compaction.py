@@ -80,7 +80,7 @@ class Compaction:
         for row, batch in _checked_batches(segment, with_state_rows=True):
             kept = self._kept_bytes(segment, batch, latest) if batch else b""
             size = len(kept) if row.kind == EntryKind.RECORDS else row.size
-            table.append(row._replace(log_position=position, size=size, unsynced=0).pack())
+            table.append(row._replace(log_position=position, size=size, unsynced=0))
             if kept:
                 log.write_at(position, [kept])
                 position += len(kept)

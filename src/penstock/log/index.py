@@ -168,7 +168,7 @@ class IndexTable:
         self.header = header
         self.count = count
         self._rows = rows
-        # The last row as it was last asked for, which happens several times per append.
+        # The last row, which is asked for several times per append.
         self._last: Row | None = None
 
     @classmethod
@@ -187,12 +187,14 @@ class IndexTable:
         """Return a table of `count` rows that reads them from the mapped file."""
         return cls(header, memoryview(file)[HEADER_BYTES:], count)
 
-    def append(self, row: bytes) -> None:
-        """Add a packed row."""
+    def append(self, row: Row) -> bytes:
+        """Add a row; return it as it stands in the file."""
         assert isinstance(self._rows, bytearray), "a sealed segment has all its rows"
-        self._rows += row
+        packed = row.pack()
+        self._rows += packed
         self.count += 1
-        self._last = None
+        self._last = row
+        return packed
 
     def truncate(self, count: int) -> None:
         """Keep the first `count` rows."""

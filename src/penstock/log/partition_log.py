@@ -178,9 +178,8 @@ class PartitionLog:
             segment.state_bytes,
             max(segment.table.max_timestamp, header.max_timestamp),
             segment.next_index - self._synced_index,
-        ).pack()
-        flush.add_records(batch.data, row, term)
-        segment.table.append(row)
+        )
+        flush.add_records(batch.data, segment.table.append(row), term)
         segment.log_bytes += len(batch.data)
         return Offset(offset)
 
@@ -190,22 +189,22 @@ class PartitionLog:
         """Queue an entry that is not a record for the next flush."""
         flush = self._flush_for_append(len(payload), now_ms)
         segment = flush.segment
-        index = segment.next_index
-        entry = StateEntry(index, term, segment.table.next_offset, payload, kind)
+        table = segment.table
+        index, next_offset = table.next_index, table.next_offset
+        packed = StateEntry(index, term, next_offset, payload, kind).pack()
         row = Row(
             term,
             kind,
             0,
-            entry.size_bytes,
-            entry.next_offset,
+            len(packed),
+            next_offset,
             segment.log_bytes,
             segment.state_bytes,
-            segment.table.max_timestamp,
+            table.max_timestamp,
             index - self._synced_index,
-        ).pack()
-        flush.add_state(entry.pack(), row, term)
-        segment.table.append(row)
-        segment.state_bytes += entry.size_bytes
+        )
+        flush.add_state(packed, table.append(row), term)
+        segment.state_bytes += len(packed)
         return EntryIndex(index)
 
     def _flush_for_append(self, size_bytes: int, now_ms: int) -> Flush:

@@ -269,7 +269,7 @@ def _derive_rows(table: IndexTable, log: Buffer, state: Buffer) -> None:
                 state_position=state_position,
                 max_timestamp=max(found.max_timestamp, table.max_timestamp),
             )
-        table.append(row.pack())
+        table.append(row)
         log_position, state_position, term = row.log_end, row.state_end, row.term
 
 

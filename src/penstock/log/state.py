@@ -15,7 +15,7 @@ numbers every entry from the payloads alone.
 """
 
 import struct
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from crc32c import crc32c
 
@@ -23,12 +23,13 @@ from penstock.log.disk import Buffer
 from penstock.log.index import EntryKind
 
 _HEADER = struct.Struct("<IIqqii")
-_CHECKED_FROM = 8
+_BEGIN = struct.Struct("<II")
+_CHECKED = struct.Struct("<qqii")
+_CHECKED_FROM = _BEGIN.size
 STATE_HEADER_BYTES = _HEADER.size
 
 
-@dataclass(frozen=True, slots=True)
-class StateEntry:
+class StateEntry(NamedTuple):
     """One state change and its place in the log."""
 
     index: int
@@ -44,12 +45,9 @@ class StateEntry:
 
     def pack(self) -> bytes:
         """Return the entry as it stands in the file."""
-        packed = bytearray(
-            _HEADER.pack(self.size_bytes, 0, self.index, self.next_offset, self.term, self.kind)
-        )
-        packed += self.payload
-        struct.pack_into("<I", packed, 4, crc32c(memoryview(packed)[_CHECKED_FROM:]))
-        return bytes(packed)
+        index, term, next_offset, payload, kind = self
+        checked = _CHECKED.pack(index, next_offset, term, kind) + payload
+        return _BEGIN.pack(_CHECKED_FROM + len(checked), crc32c(checked)) + checked
 
 
 def read_state_entry(data: Buffer, position: int = 0) -> StateEntry | None:

@@ -75,7 +75,7 @@ def test_a_growing_table_begins_with_the_rows_of_a_file_and_can_be_cut() -> None
     file = HEADER.pack() + ROW.pack() * 3
 
     table = IndexTable.growing(HEADER, file, 2)
-    table.append(ROW._replace(first_offset=42).pack())
+    table.append(ROW._replace(first_offset=42))
 
     assert (table.count, table.next_index, table.next_offset) == (3, 10, 44)
     table.truncate(1)
@@ -87,7 +87,7 @@ def test_a_mapped_table_refuses_to_change() -> None:
 
     assert table.row(0) == ROW
     with pytest.raises(AssertionError):
-        table.append(ROW.pack())
+        table.append(ROW)
     with pytest.raises(AssertionError):
         table.truncate(0)
 
@@ -100,12 +100,10 @@ def tables(draw: st.DrawFn) -> IndexTable:
         if draw(st.booleans()):
             count, size = draw(st.integers(1, 3)), draw(st.sampled_from((0, 61, 100)))
             newest = max(newest, draw(st.integers(0, 20)))
-            table.append(
-                Row(1, EntryKind.RECORDS, count, size, offset, log, state, newest, 0).pack()
-            )
+            table.append(Row(1, EntryKind.RECORDS, count, size, offset, log, state, newest, 0))
             offset, log = offset + count, log + size
         else:
-            table.append(Row(1, EntryKind.STATE, 0, 40, offset, log, state, newest, 0).pack())
+            table.append(Row(1, EntryKind.STATE, 0, 40, offset, log, state, newest, 0))
             state += 40
     return table
 
