@@ -20,8 +20,9 @@ from penstock.config import NodeOptions
 from penstock.errors import InvalidConfiguration, PenstockError
 from penstock.log import LocalDisk
 from penstock.logs import configure_logs
-from penstock.protocols.http import HttpServer, create_app, serve_http
+from penstock.protocols.http import GuestDoor, HttpServer, create_app, serve_http
 from penstock.protocols.kafka import KafkaServer
+from penstock.protocols.sqs import BODY_BYTES_MAX as SQS_BODY_BYTES_MAX
 from penstock.protocols.sqs import SqsDoor, SqsOptions, read_access_keys
 
 logger = logging.getLogger(__name__)
@@ -120,7 +121,7 @@ class Node:
         app = create_app(
             self._broker,
             body_bytes_max=options.http_body_bytes_max,
-            queue_door=queues.answer,
+            queue_door=GuestDoor(queues.answer, SQS_BODY_BYTES_MAX),
         )
         try:
             self._http = await serve_http(

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
+from typing import NamedTuple
 
 import pytest
 from starlette.applications import Starlette
@@ -12,8 +13,8 @@ from starlette.routing import Route
 
 from penstock.errors import InvalidRequest, NotLeader, PenstockError
 from penstock.protocols.http import serve_http
-from penstock.protocols.http.endpoints import Shortcut
-from penstock.protocols.http.exchange import in_full
+from penstock.protocols.http.endpoints import GuestDoor, Shortcut, WholeRequest
+from penstock.protocols.http.exchange import in_full, through
 from penstock.protocols.http.failures import refusal_of
 from penstock.protocols.http.routing import Shapes
 
@@ -38,9 +39,28 @@ async def long(request: Request) -> PlainTextResponse:
     return PlainTextResponse(f"long {len(await request.body())}")
 
 
+class Told(NamedTuple):
+    """What a guest answers: all that it was told."""
+
+    status: int
+    headers: dict[str, str]
+    body: bytes
+
+
+async def guest(request: WholeRequest) -> Told:
+    if len(request.body) > LIMIT_BYTES:
+        return Told(413, {"Content-Type": "text/plain"}, b"too large")
+    if request.body == b"broken":
+        raise RuntimeError("a fault of the guest")
+    parts = (request.method, request.site, request.path, request.query, request.headers["x-of"])
+    return Told(418, {"Content-Type": "text/plain", "X-To": "you"}, "|".join(parts).encode())
+
+
 SHORTCUT = Shortcut(short, LIMIT_BYTES)
-SHORTCUTS: Shapes[Shortcut] = Shapes()
+GUEST = GuestDoor(guest, LIMIT_BYTES)
+SHORTCUTS: Shapes[Shortcut | GuestDoor] = Shapes()
 SHORTCUTS.add("POST", "/things/{name}/put", SHORTCUT)
+SHORTCUTS.add("POST", "/", GUEST)
 
 
 async def in_words(request: Request) -> PlainTextResponse:
@@ -59,6 +79,7 @@ APP = Starlette(
     routes=[
         Route("/things/{name}/put", in_words, methods=["POST"]),
         Route("/long", long, methods=["GET", "POST"]),
+        Route("/", through(GUEST), methods=["POST"]),
     ],
 )
 
@@ -153,6 +174,31 @@ def test_whatever_is_not_plain_takes_the_long_way_to_the_same_answer(request_byt
     async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(request_bytes)
         assert (await answer_of(reader))[2] == b'in full {"name":"ab","size":1}'
+
+    converse(talk)
+
+
+@pytest.mark.parametrize("detour", ["", "Origin: http://page"])
+def test_a_guest_is_told_everything_and_answers_in_its_own_way(detour: str) -> None:
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        headers = ["X-Of: me", *([detour] if detour else [])]
+        # The next request must not change what the guest is told about this one.
+        writer.write(post("/", b"1", *headers) + post("/things/a/put", b"", "X-Of: another"))
+        status, told, body = await answer_of(reader)
+
+        assert (status, told["content-type"], told["x-to"]) == (418, "text/plain", "you")
+        assert body == b"POST|http://node|/||me"
+        assert (await answer_of(reader))[0] == 200
+        writer.write(post("/", b"broken", *headers))
+        assert (await answer_of(reader))[0] == 500
+
+    converse(talk)
+
+
+def test_a_guest_refuses_what_is_too_large_itself() -> None:
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(post("/", b"x" * (LIMIT_BYTES + 1), "X-Of: me"))
+        assert (await answer_of(reader))[0] == 413
 
     converse(talk)
 

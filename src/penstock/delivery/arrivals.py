@@ -94,7 +94,12 @@ class Arrivals:
         return any(offsets.min() < offset for offsets in self.priorities.values())
 
     def trim(self, start_offset: int) -> None:
-        """Forget the priorities of records that are gone."""
+        """Forget the priorities of records that are gone.
+
+        Those of records that every group is done with are kept as long as the records are: a group
+        that begins at the first record, or is reset to it, delivers them by their priorities. A
+        set of offsets takes two bytes for each at most, and few bits where they follow each other.
+        """
         for priority, offsets in list(self.priorities.items()):
             offsets.remove_range(0, start_offset)
             if not offsets:

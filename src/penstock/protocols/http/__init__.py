@@ -7,7 +7,16 @@ counts, when it is ready and what becomes of a change is left to those who imple
 """
 
 from penstock.protocols.http.app import create_app
+from penstock.protocols.http.endpoints import GuestDoor
 from penstock.protocols.http.server import HttpServer, serve_http
 from penstock.protocols.http.view import CheckView, NodeView, OperationsView
 
-__all__ = ["CheckView", "HttpServer", "NodeView", "OperationsView", "create_app", "serve_http"]
+__all__ = [
+    "CheckView",
+    "GuestDoor",
+    "HttpServer",
+    "NodeView",
+    "OperationsView",
+    "create_app",
+    "serve_http",
+]

@@ -22,11 +22,11 @@ from penstock.protocols.http.endpoints import (
     BODY_BYTES_MAX,
     JSON,
     Answer,
-    Call,
     Endpoint,
+    GuestDoor,
     Shortcut,
 )
-from penstock.protocols.http.exchange import encode_json, in_full, json_response
+from penstock.protocols.http.exchange import encode_json, in_full, json_response, through
 from penstock.protocols.http.failures import Refusal, refusal_of, refuse, surprise
 from penstock.protocols.http.groups import group_endpoints
 from penstock.protocols.http.journals import journal_endpoints
@@ -50,11 +50,11 @@ PAGE_POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 class HttpApp(Starlette):
     """The endpoints, and those of them that the server may answer by itself."""
 
-    shortcuts: Shapes[Shortcut]
+    shortcuts: Shapes[Shortcut | GuestDoor]
 
 
 def create_app(
-    view: NodeView, *, body_bytes_max: int = BODY_BYTES_MAX, queue_door: Call | None = None
+    view: NodeView, *, body_bytes_max: int = BODY_BYTES_MAX, queue_door: GuestDoor | None = None
 ) -> HttpApp:
     """Build the application; it asks `view` anew for every answer.
 
@@ -96,8 +96,8 @@ def create_app(
     routes += [Route("/openapi.json", openapi), Route("/docs", docs)]
     if queue_door is not None:
         routes += [
-            Route("/", queue_door, methods=["POST"]),
-            Route("/{account:int}/{queue}", queue_door, methods=["GET", "POST"]),
+            Route("/", through(queue_door), methods=["POST"]),
+            Route("/{account:int}/{queue}", through(queue_door), methods=["GET", "POST"]),
         ]
     app = HttpApp(
         exception_handlers={
@@ -107,7 +107,7 @@ def create_app(
         },
     )
     app.router = ShapeRouter(routes, endpoints)
-    app.shortcuts = shortcuts_of(endpoints)
+    app.shortcuts = shortcuts_of(endpoints, queue_door)
     return app
 
 

@@ -2,9 +2,9 @@
 
 uvicorn's protocol carries every request through the ASGI interface: a scope, two callables, several
 messages and the framework's layers, 80 µs and more before an endpoint begins. For a publish or an
-ack of a few messages that is most of the work. So a request that one of the *shortcuts* answers is
-served right here: its body is collected, the shortcut's coroutine runs as one task, and the answer
-leaves in one write.
+ack of a few messages that is most of the work. So a request that one of the *shortcuts* answers, or
+a door of another protocol on this port, is served right here: its body is collected, the coroutine
+that answers runs as one task, and the answer leaves in one write.
 
 The short way is for plain requests alone. Whatever else a request may be (of an unknown path, with
 escapes or a query, in chunks, larger than its limit, waiting for a `100 Continue`, from a page in a
@@ -16,7 +16,7 @@ a server that stops waits for the answers that it owes.
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from http import HTTPStatus
 from typing import Any, ClassVar, cast
 
@@ -25,7 +25,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResp
 from uvicorn.server import ServerState
 
 from penstock.errors import PenstockError
-from penstock.protocols.http.endpoints import JSON, Shortcut
+from penstock.protocols.http.endpoints import JSON, GuestDoor, Shortcut, WholeRequest
 from penstock.protocols.http.failures import Refusal, refusal_of, surprise
 from penstock.protocols.http.routing import Shapes
 
@@ -46,14 +46,26 @@ class _Unheard:
 class _Visit:
     """A request on the short way, as uvicorn sees it."""
 
-    __slots__ = ("disconnected", "keep_alive", "names", "parts", "response_complete", "shortcut")
+    __slots__ = (
+        "disconnected",
+        "goal",
+        "head",
+        "keep_alive",
+        "names",
+        "parts",
+        "response_complete",
+    )
 
     message_event: ClassVar[_Unheard] = _Unheard()
 
-    def __init__(self, shortcut: Shortcut, names: Mapping[str, str], *, keep_alive: bool) -> None:
-        self.shortcut = shortcut
+    def __init__(
+        self, goal: Shortcut | GuestDoor, names: Mapping[str, str], *, keep_alive: bool
+    ) -> None:
+        self.goal = goal
         self.names = names
         self.keep_alive = keep_alive
+        # The request without its body, for a guest's door.
+        self.head: WholeRequest | None = None
         self.parts: list[bytes] = []
         self.disconnected = False
         self.response_complete = False
@@ -62,7 +74,7 @@ class _Visit:
 class Connection(HttpToolsProtocol):
     """One client. What uvicorn does for all requests is left to it."""
 
-    shortcuts: ClassVar[Shapes[Shortcut]]
+    shortcuts: ClassVar[Shapes[Shortcut | GuestDoor]]
     # The beginnings of good answers by their status, and uvicorn's headers that they are made with.
     _heads: ClassVar[dict[int, bytes]] = {}
     _heads_from: ClassVar[list[tuple[bytes, bytes]] | None] = None
@@ -122,11 +134,20 @@ class Connection(HttpToolsProtocol):
         found = self.shortcuts.find(self.parser.get_method().decode(), url.decode())
         if found is None:
             return None
-        shortcut, names = found
-        if not 0 <= self._length <= shortcut.body_bytes_max:
+        goal, names = found
+        if not 0 <= self._length <= goal.body_bytes_max:
             return None
         keep_alive = self.parser.get_http_version() != "1.0" and self.parser.should_keep_alive()
-        return _Visit(shortcut, names, keep_alive=keep_alive)
+        visit = _Visit(goal, names, keep_alive=keep_alive)
+        if isinstance(goal, GuestDoor):
+            visit.head = self._head()
+        return visit
+
+    def _head(self) -> WholeRequest:
+        headers = {name.decode("latin-1"): text.decode("latin-1") for name, text in self.headers}
+        site = f"{self.scheme}://{headers.get('host', '')}"
+        method = self.parser.get_method().decode()
+        return WholeRequest(method, site, self.url.decode(), "", headers, b"")
 
     def on_body(self, body: bytes) -> None:
         """Collect what a shortcut is given."""
@@ -149,27 +170,29 @@ class Connection(HttpToolsProtocol):
     # The answer.
 
     async def _serve(self, visit: _Visit) -> None:
-        refusal: Refusal | None = None
-        answer = b""
+        body = b"".join(visit.parts)
+        goal = visit.goal
         try:
-            body = b"".join(visit.parts)
-            answer = await visit.shortcut.answer(visit.names, body)
+            if isinstance(goal, Shortcut):
+                answer = await goal.answer(visit.names, body)
+                head = self._good_head(goal.status)
+            else:
+                assert visit.head is not None, "a guest's door is given the whole request"
+                reply = await goal.answer(visit.head._replace(body=body))
+                head, answer = self._made_head(reply.status, reply.headers.items()), reply.body
         except PenstockError as error:
-            refusal = refusal_of(error)
+            head, answer = self._refused(refusal_of(error))
         except asyncio.CancelledError:
             # The server stops and has waited long enough.
             self.transport.close()
             raise
         except Exception:
             logger.exception("a request failed")
-            refusal = surprise()
+            head, answer = self._refused(surprise())
         if self.flow.write_paused:
             await self.flow.drain()
         if not self.transport.is_closing():
-            if refusal is None:
-                self._write(visit, self._good_head(visit.shortcut.status), answer)
-            else:
-                self._write(visit, self._bad_head(refusal), refusal.body)
+            self._write(visit, head, answer)
         visit.response_complete = True
         self.on_response_complete()
 
@@ -187,21 +210,20 @@ class Connection(HttpToolsProtocol):
             Connection._heads.clear()
         head = Connection._heads.get(status)
         if head is None:
-            head = Connection._heads[status] = self._made_head(HTTPStatus(status))
+            head = Connection._heads[status] = self._made_head(status, [("content-type", JSON)])
         return head
 
-    def _bad_head(self, refusal: Refusal) -> bytes:
-        headers = (refusal.headers or {}).items()
-        more = [(name.encode(), value.encode()) for name, value in headers]
-        return self._made_head(HTTPStatus(refusal.status), *more)
+    def _refused(self, refusal: Refusal) -> tuple[bytes, bytes]:
+        headers = {**(refusal.headers or {}), "content-type": JSON}
+        return self._made_head(refusal.status, headers.items()), refusal.body
 
-    def _made_head(self, status: HTTPStatus, *more: tuple[bytes, bytes]) -> bytes:
-        lines = [b"HTTP/1.1 %d %s" % (status, status.phrase.encode())]
-        headers = (*self.server_state.default_headers, *more, (b"content-type", JSON.encode()))
-        lines += [name.lower() + b": " + value for name, value in headers]
+    def _made_head(self, status: int, headers: Iterable[tuple[str, str]]) -> bytes:
+        lines = [b"HTTP/1.1 %d %s" % (status, HTTPStatus(status).phrase.encode())]
+        lines += [name.lower() + b": " + value for name, value in self.server_state.default_headers]
+        lines += [f"{name.lower()}: {value}".encode("latin-1") for name, value in headers]
         return b"\r\n".join((*lines, b"content-length: "))
 
 
-def connection_class(shortcuts: Shapes[Shortcut]) -> type[Connection]:
+def connection_class(shortcuts: Shapes[Shortcut | GuestDoor]) -> type[Connection]:
     """Return the connections of a server that has these shortcuts."""
     return type("Connection", (Connection,), {"shortcuts": shortcuts})

@@ -2,7 +2,7 @@
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple, Protocol
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -28,6 +28,45 @@ class Shortcut:
     status: int = 200
     is_for_any_site: bool = False
     """Whether a browser may ask for a page of another site."""
+
+
+class WholeRequest(NamedTuple):
+    """All that a caller has sent; names of headers are in lower case."""
+
+    method: str
+    site: str
+    """What addresses on this port begin with, as the caller knows it."""
+    path: str
+    query: str
+    headers: Mapping[str, str]
+    body: bytes
+
+
+class WholeAnswer(Protocol):
+    """All that a caller is answered."""
+
+    @property
+    def status(self) -> int:
+        """The status."""
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        """All headers but those that every answer has."""
+
+    @property
+    def body(self) -> bytes:
+        """The body."""
+
+
+@dataclass(frozen=True, slots=True)
+class GuestDoor:
+    """Another protocol that is spoken on this port; it answers in its own way, also to errors.
+
+    A body that is longer than the limit is cut behind it, for the door to refuse.
+    """
+
+    answer: Callable[[WholeRequest], Awaitable[WholeAnswer]]
+    body_bytes_max: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

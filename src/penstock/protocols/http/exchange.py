@@ -10,7 +10,14 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from penstock.errors import InvalidRequest
-from penstock.protocols.http.endpoints import BODY_BYTES_MAX, JSON, Call, Shortcut
+from penstock.protocols.http.endpoints import (
+    BODY_BYTES_MAX,
+    JSON,
+    Call,
+    GuestDoor,
+    Shortcut,
+    WholeRequest,
+)
 
 NUMBER_MAX = 2**31 - 1
 
@@ -71,13 +78,21 @@ def decode_body(body: bytes, kind: type[Body]) -> Body:
 
 async def read_bytes(request: Request, bytes_max: int) -> bytes:
     """Return the body as it is, or raise `InvalidRequest` when it is too large."""
+    body = await _read_up_to(request, bytes_max)
+    if len(body) > bytes_max:
+        raise InvalidRequest(f"the body is larger than {bytes_max} bytes")
+    return body
+
+
+async def _read_up_to(request: Request, bytes_max: int) -> bytes:
+    """Return the body; of one that is too large, a part that is too large itself."""
     chunks = []
     size_bytes = 0
     async for chunk in request.stream():
         chunks.append(chunk)
         size_bytes += len(chunk)
         if size_bytes > bytes_max:
-            raise InvalidRequest(f"the body is larger than {bytes_max} bytes")
+            break
     return b"".join(chunks)
 
 
@@ -118,3 +133,22 @@ def in_full(call: Call | Shortcut) -> Call:
         return Response(answer, shortcut.status, media_type=JSON)
 
     return serve if shortcut.is_for_any_site else from_here(serve)
+
+
+def through(door: GuestDoor) -> Call:
+    """Return what hands requests to a door of another protocol."""
+
+    async def serve(request: Request) -> Response:
+        url = request.url
+        whole = WholeRequest(
+            request.method,
+            f"{url.scheme}://{url.netloc}",
+            request.scope["raw_path"].decode(),
+            url.query,
+            request.headers,
+            await _read_up_to(request, door.body_bytes_max),
+        )
+        answer = await door.answer(whole)
+        return Response(answer.body, answer.status, answer.headers)
+
+    return serve

@@ -12,7 +12,7 @@ from starlette.requests import Request
 from starlette.routing import BaseRoute, Router
 from starlette.types import Receive, Scope, Send
 
-from penstock.protocols.http.endpoints import Call, Endpoint, Shortcut
+from penstock.protocols.http.endpoints import Call, Endpoint, GuestDoor, Shortcut
 from penstock.protocols.http.exchange import in_full
 
 Goal = TypeVar("Goal")
@@ -77,12 +77,16 @@ class ShapeRouter(Router):
             await response(scope, receive, send)
 
 
-def shortcuts_of(endpoints: Iterable[Endpoint]) -> Shapes[Shortcut]:
-    """Return the endpoints that can be answered without the framework."""
-    shortcuts: Shapes[Shortcut] = Shapes()
+def shortcuts_of(
+    endpoints: Iterable[Endpoint], door: GuestDoor | None = None
+) -> Shapes[Shortcut | GuestDoor]:
+    """Return what can be answered without the framework; a door of others is at `/`."""
+    shortcuts: Shapes[Shortcut | GuestDoor] = Shapes()
     for each in endpoints:
         if isinstance(each.call, Shortcut):
             shortcuts.add(each.method, each.path, each.call)
+    if door is not None:
+        shortcuts.add("POST", "/", door)
     return shortcuts
 
 

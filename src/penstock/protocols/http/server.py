@@ -8,7 +8,7 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from penstock.protocols.http.connection import connection_class
-from penstock.protocols.http.endpoints import Shortcut
+from penstock.protocols.http.endpoints import GuestDoor, Shortcut
 from penstock.protocols.http.routing import Shapes
 
 STOP_WAIT_S = 5
@@ -28,7 +28,7 @@ class HttpServer:
 
     @classmethod
     async def start(
-        cls, app: ASGIApp, *, host: str, port: int, shortcuts: Shapes[Shortcut] | None
+        cls, app: ASGIApp, *, host: str, port: int, shortcuts: Shapes[Shortcut | GuestDoor] | None
     ) -> Self:
         """Return once connections are accepted; an address that is taken raises `OSError`."""
         listener = _bind(host, port)
@@ -60,7 +60,7 @@ class HttpServer:
 
 
 async def serve_http(
-    app: ASGIApp, host: str, port: int, *, shortcuts: Shapes[Shortcut] | None = None
+    app: ASGIApp, host: str, port: int, *, shortcuts: Shapes[Shortcut | GuestDoor] | None = None
 ) -> HttpServer:
     """Serve `app` until `stop()`; port 0 takes any free port, which `.port` tells.
 

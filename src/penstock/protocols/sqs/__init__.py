@@ -5,8 +5,8 @@ answers with its codes. Everything else is the broker's: what is sent here can b
 other door.
 """
 
-from penstock.protocols.sqs.door import SqsDoor
+from penstock.protocols.sqs.door import BODY_BYTES_MAX, SqsDoor
 from penstock.protocols.sqs.options import SqsOptions
 from penstock.protocols.sqs.signatures import read_access_keys
 
-__all__ = ["SqsDoor", "SqsOptions", "read_access_keys"]
+__all__ = ["BODY_BYTES_MAX", "SqsDoor", "SqsOptions", "read_access_keys"]

@@ -2,10 +2,7 @@
 
 import uuid
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any
-
-from starlette.requests import Request
-from starlette.responses import Response
+from typing import Any, Protocol
 
 from penstock.errors import PenstockError
 from penstock.protocols.sqs.codec import Call, Reply, decode_call, encode_error, encode_reply
@@ -20,6 +17,35 @@ from penstock.protocols.sqs.signatures import SignedRequest, check_signature
 from penstock.protocols.sqs.view import SqsView
 
 BODY_BYTES_MAX = 4 * 1024 * 1024
+
+
+class HttpRequest(Protocol):
+    """A request as it came; names of headers are in lower case, path and query as sent."""
+
+    @property
+    def method(self) -> str:
+        """GET or POST."""
+
+    @property
+    def site(self) -> str:
+        """What the addresses of queues begin with for this caller."""
+
+    @property
+    def path(self) -> str:
+        """The path."""
+
+    @property
+    def query(self) -> str:
+        """What follows the question mark."""
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        """The headers."""
+
+    @property
+    def body(self) -> bytes:
+        """The body."""
+
 
 Action = Callable[[Mapping[str, Any], str], Awaitable[dict[str, Any]]]
 
@@ -65,55 +91,36 @@ class SqsDoor:
         """Carry out what goes on by itself, until cancelled."""
         await self._mover.run()
 
-    async def answer(self, request: Request) -> Response:
+    async def answer(self, request: HttpRequest) -> Reply:
         """Answer one request."""
         request_id = str(uuid.uuid4())
         is_json = "x-amz-target" in request.headers
         try:
-            body = await _body(request)
-            self._check_signature(request, body)
-            call = decode_call(request.headers, body, request.url.query)
-            answer = await self._run(call, request)
-            reply = encode_reply(call, answer, request_id)
+            if len(request.body) > BODY_BYTES_MAX:
+                raise SqsError(
+                    SqsError.INVALID_PARAMETER, f"The request is larger than {BODY_BYTES_MAX} bytes"
+                )
+            self._check_signature(request)
+            call = decode_call(request.headers, request.body, request.query)
+            return encode_reply(call, await self._run(call, request), request_id)
         except (SqsError, PenstockError) as error:
-            reply = encode_error(code_of(error), str(error), request_id, is_json=is_json)
-        return _response(reply)
+            return encode_error(code_of(error), str(error), request_id, is_json=is_json)
 
-    def _check_signature(self, request: Request, body: bytes) -> None:
+    def _check_signature(self, request: HttpRequest) -> None:
         if self._access_keys:
             signed = SignedRequest(
-                request.method,
-                request.scope["raw_path"].decode(),
-                request.url.query,
-                request.headers,
-                body,
+                request.method, request.path, request.query, request.headers, request.body
             )
             check_signature(signed, self._access_keys, now_s=self._view.now_ms() / 1_000)
 
-    async def _run(self, call: Call, request: Request) -> dict[str, Any]:
+    async def _run(self, call: Call, request: HttpRequest) -> dict[str, Any]:
         action = self._actions.get(call.action)
         if action is None:
             raise SqsError(
                 SqsError.INVALID_ACTION,
                 f"The action {call.action[:80]} is not valid for this endpoint.",
             )
-        base_url = f"{request.url.scheme}://{request.url.netloc}"
         parameters = call.parameters
-        if not call.is_json and "QueueUrl" not in parameters and request.url.path.strip("/"):
-            parameters = {**parameters, "QueueUrl": str(request.url)}
-        return await action(parameters, base_url)
-
-
-async def _body(request: Request) -> bytes:
-    body = bytearray()
-    async for chunk in request.stream():
-        body += chunk
-        if len(body) > BODY_BYTES_MAX:
-            raise SqsError(
-                SqsError.INVALID_PARAMETER, f"The request is larger than {BODY_BYTES_MAX} bytes"
-            )
-    return bytes(body)
-
-
-def _response(reply: Reply) -> Response:
-    return Response(reply.body, reply.status, reply.headers)
+        if not call.is_json and "QueueUrl" not in parameters and request.path.strip("/"):
+            parameters = {**parameters, "QueueUrl": f"{request.site}{request.path}"}
+        return await action(parameters, request.site)
