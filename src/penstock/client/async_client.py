@@ -220,7 +220,8 @@ class AsyncClient:
         refusals: list[Refusal[L]] = []
         for call in calls:
             try:
-                refusals += await self._caller.run(call)
+                refused = await self._caller.run(call)
+                refusals += refused
             except SettleIncomplete as error:
                 refusals += error.refusals
         return refusals

@@ -220,7 +220,8 @@ class Client:
         refusals: list[Refusal[L]] = []
         for call in calls:
             try:
-                refusals += self._caller.run(call)
+                refused = self._caller.run(call)
+                refusals += refused
             except SettleIncomplete as error:
                 refusals += error.refusals
         return refusals

@@ -15,7 +15,7 @@ numbers every entry from the payloads alone.
 """
 
 import struct
-from typing import NamedTuple
+from dataclasses import dataclass
 
 from crc32c import crc32c
 
@@ -29,7 +29,8 @@ _CHECKED_FROM = _BEGIN.size
 STATE_HEADER_BYTES = _HEADER.size
 
 
-class StateEntry(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class StateEntry:
     """One state change and its place in the log."""
 
     index: int
@@ -45,8 +46,7 @@ class StateEntry(NamedTuple):
 
     def pack(self) -> bytes:
         """Return the entry as it stands in the file."""
-        index, term, next_offset, payload, kind = self
-        checked = _CHECKED.pack(index, next_offset, term, kind) + payload
+        checked = _CHECKED.pack(self.index, self.next_offset, self.term, self.kind) + self.payload
         return _BEGIN.pack(_CHECKED_FROM + len(checked), crc32c(checked)) + checked
 
 
