@@ -7,7 +7,7 @@ large batch is not copied.
 """
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from penstock.errors import InvalidRequest
 
@@ -32,8 +32,16 @@ class FrameReader:
             return memoryview(self._frame)[self._filled :]
         return memoryview(self._scratch)
 
-    def received(self, count: int) -> Iterator[bytearray]:
-        """Yield the frames that `count` more bytes complete; raise when one is too large."""
+    def received(self, count: int) -> Iterable[bytearray]:
+        """Give the frames that `count` more bytes complete; raise when one is too large."""
+        if self._frame is None and not self._size_bytes and count > _SIZE.size:
+            (size,) = _SIZE.unpack_from(self._scratch)
+            if size == count - _SIZE.size <= self._bytes_max:
+                # What comes is most often one whole frame.
+                return (self._scratch[_SIZE.size : count],)
+        return self._all_received(count)
+
+    def _all_received(self, count: int) -> Iterator[bytearray]:
         if self._frame is not None:
             self._filled += count
             if self._filled == len(self._frame):

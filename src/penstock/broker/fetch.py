@@ -67,23 +67,21 @@ class Fetcher:
     async def _wait(
         self, requests: Sequence[FetchRequest], wait_ms: int, bytes_min: int, bytes_max: int
     ) -> list[Fetched]:
-        loop = asyncio.get_running_loop()
-        deadline = loop.time() + wait_ms / 1000
+        """Look again whenever something is committed; nothing was enough a moment ago."""
         more = asyncio.Event()
         watched = [self._cluster.partition(request.place) for request in requests]
         for partition in watched:
             partition.log.watch(more.set)
         try:
-            while True:
-                found = self._collect(requests, bytes_max)
-                if _is_enough(found, bytes_min):
-                    return found
-                more.clear()
-                try:
-                    async with asyncio.timeout_at(deadline):
-                        await more.wait()
-                except TimeoutError:
-                    return self._collect(requests, bytes_max)
+            async with asyncio.timeout(wait_ms / 1000):
+                while True:
+                    await more.wait()
+                    found = self._collect(requests, bytes_max)
+                    if _is_enough(found, bytes_min):
+                        return found
+                    more.clear()
+        except TimeoutError:
+            return self._collect(requests, bytes_max)
         finally:
             for partition in watched:
                 partition.log.unwatch(more.set)

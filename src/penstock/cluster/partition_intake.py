@@ -134,7 +134,7 @@ class Intake:
     def publish(self, batch: RecordBatch, *, window_ms: int) -> "asyncio.Future[Placed] | None":
         """Take a batch; None when it has nothing that keeps it from being appended as it is."""
         if not batch_may_have_attributes(batch.header, batch.data):
-            self._machine.expect_plain(batch.data)
+            self._machine.expect_plain(batch.header, batch.data)
             return None
         records = list(decode_records(batch.data))
         attributes = [attributes_of(record.headers) for record in records]

@@ -18,7 +18,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from penstock.cluster.learner_pace import LearnerPace
 from penstock.cluster.log_view import StoredLog
@@ -77,6 +77,8 @@ from penstock.record import RecordBatch, batch_without_records, read_header, sta
 
 logger = logging.getLogger(__name__)
 
+# Looking a member up in its enum costs as much as a call.
+_LEADER: Final = Role.LEADER
 _DRAIN_BYTES_MAX = 32 * 1024 * 1024
 _QUEUED_BYTES_MAX = 256 * 1024 * 1024
 # An entry that nobody waits for is flushed by itself after this time.
@@ -237,7 +239,7 @@ class ReplicatedLog:
     @property
     def is_serving(self) -> bool:
         """True on a leader that has applied everything that was committed before its term."""
-        is_leading = self.raft.role is Role.LEADER and self.applied_index >= self._reign_start
+        is_leading = self.raft.role is _LEADER and self.applied_index >= self._reign_start
         return is_leading and self.failure is None and not self._is_closed
 
     @property
@@ -247,8 +249,8 @@ class ReplicatedLog:
 
     def check_serving(self) -> None:
         """Raise when this replica cannot answer for the log."""
-        self.check_open()
         if not self.is_serving:
+            self.check_open()
             raise NotLeader(f"{self.name} is led by node {self.raft.leader}, not by this one")
 
     def check_open(self) -> None:
@@ -336,7 +338,7 @@ class ReplicatedLog:
 
     def _drain(self) -> None:
         """Turn the proposals that wait into entries: records first, as `Flush` demands."""
-        if not self._has_queued() or self.raft.role is not Role.LEADER:
+        if not self._has_queued() or self.raft.role is not _LEADER:
             return
         records, states = self._take_queued()
         offset = self.log.next_offset
@@ -361,6 +363,12 @@ class ReplicatedLog:
 
     def _take_queued(self) -> tuple[deque[Proposal], deque[Proposal]]:
         """Take what the next flush shall hold out of the queues: at least one proposal."""
+        if self._queued_bytes <= _DRAIN_BYTES_MAX:
+            everything = deque(self._records), deque(self._states)
+            self._records.clear()
+            self._states.clear()
+            self._queued_bytes = 0
+            return everything
         taken: tuple[deque[Proposal], deque[Proposal]] = (deque(), deque())
         size_bytes = 0
         for queue, into in zip((self._records, self._states), taken, strict=True):
@@ -462,6 +470,8 @@ class ReplicatedLog:
         try:
             while self.failure is None and (effects := self.raft.ready()) is not None:
                 self._carry_out(effects)
+                if self.raft.is_spent:
+                    break
         except Corruption as damage:
             self.fail(damage)
 
@@ -522,7 +532,7 @@ class ReplicatedLog:
         self._learner_pace = LearnerPace(self.raft, pace, self._workplace.loop, pump)
 
     def _leadership_changed(self) -> None:
-        if self.raft.role is Role.LEADER:
+        if self.raft.role is _LEADER:
             # The first entry of the term is the one that consensus appends when it wins.
             self._reign_start = self.raft.last_index
         else:

@@ -4,7 +4,9 @@ A group that has nothing to say rests (`raft.resting`), and one frame between ea
 stands for the heartbeats of all groups that do. Every beat a node tells each peer which of the
 groups that it leads, and the peer is a member of, are resting, with term and last entry of each.
 The peer answers which of these do not rest with it. An idle group costs nothing between two beats;
-a beat like the one before is recognised by its bytes.
+a beat like the one before is recognised by its bytes, and is answered with the groups that the last
+tick has found awake. Only now and then is each of its rows looked at again: that finds replicas
+which have failed or were closed while they rested.
 
 - A leader lets a group rest when nothing has happened in it for an election timeout, every member
   has everything, and every member's node was heard of lately.
@@ -25,7 +27,7 @@ outcome of consensus depends on them, only how soon an election is held.
 
 import struct
 from collections.abc import Collection, Mapping
-from typing import Protocol
+from typing import Final, Protocol
 
 from penstock.cluster.replicated_log import ReplicatedLog
 from penstock.ids import EntryIndex, NodeId, Term
@@ -33,6 +35,10 @@ from penstock.raft import RaftSettings, Rest, Role
 
 _ROW = struct.Struct(">QQQ")
 _GROUP = struct.Struct(">Q")
+# Looking a member up in its enum costs as much as a call.
+_LEADER: Final = Role.LEADER
+# Of so many like beats of a peer, one is compared row by row.
+_BEATS_PER_LOOK = 10
 
 
 class BeatTransport(Protocol):
@@ -52,7 +58,7 @@ class BeatTransport(Protocol):
 class _Peer:
     """What is known about one node."""
 
-    __slots__ = ("beat", "rows", "silent_ticks")
+    __slots__ = ("beat", "like_beats", "rows", "silent_ticks")
 
     def __init__(self) -> None:
         self.silent_ticks = 0
@@ -60,6 +66,8 @@ class _Peer:
         self.beat = b""
         """Its last beat, and what that says; nothing after a silence."""
         self.rows: dict[int, Rest] = {}
+        self.like_beats = 0
+        """How many have come since all rows were looked at."""
 
 
 class Rests:
@@ -84,13 +92,16 @@ class Rests:
         self._resting: list[tuple[int, Rest]] = []
         """What the last beat said to all peers together."""
         self._beats: dict[NodeId, bytes] = {}
+        self._awake: set[int] = set()
+        """Groups that did not rest when the last tick began."""
 
     def tick(self) -> None:
         """Let one tick of time pass."""
-        for log in tuple(self._logs.values()):
-            # Not `log.rest`: a thousand groups that rest are passed over with every tick.
-            if log.raft.rest is None:
-                log.tick()
+        # Not `log.rest`: a thousand groups that rest are passed over with every tick.
+        awake = [(group, log) for group, log in self._logs.items() if log.raft.rest is None]
+        self._awake = {group for group, _ in awake}
+        for _, log in awake:
+            log.tick()
         for node, peer in self._peers.items():
             peer.silent_ticks += 1
             if peer.silent_ticks == self._silence_ticks:
@@ -116,7 +127,7 @@ class Rests:
         resting = [
             (group, rest)
             for group, log in self._logs.items()
-            if log.raft.role is Role.LEADER and (rest := self._rest_of_led(log)) is not None
+            if log.raft.role is _LEADER and (rest := self._rest_of_led(log)) is not None
         ]
         if resting != self._resting:
             self._resting = resting
@@ -151,7 +162,7 @@ class Rests:
         self._peer(node).silent_ticks = 0
         for (group,) in _GROUP.iter_unpack(body):
             log = self._logs.get(group)
-            if log is not None and log.raft.role is Role.LEADER:
+            if log is not None and log.raft.role is _LEADER:
                 log.wake()
 
     # What others lead.
@@ -162,10 +173,13 @@ class Rests:
         peer.silent_ticks = 0
         if body != peer.beat:
             self._follow(node, peer, body)
-        awake = [
-            _GROUP.pack(group) for group, rest in peer.rows.items() if not self._rests(group, rest)
-        ]
-        self._transport.send_beat_answer(node, b"".join(awake))
+            peer.like_beats = 0
+        peer.like_beats += 1
+        if peer.like_beats % _BEATS_PER_LOOK == 1:
+            awake = [group for group, rest in peer.rows.items() if not self._rests(group, rest)]
+        else:
+            awake = [group for group in self._awake if group in peer.rows]
+        self._transport.send_beat_answer(node, b"".join(map(_GROUP.pack, awake)))
 
     def _follow(self, node: NodeId, peer: _Peer, body: bytes) -> None:
         rows = {
@@ -196,6 +210,6 @@ class Rests:
 
 def _is_with(log: ReplicatedLog, node: NodeId) -> bool:
     """Whether a replica rests because a node was heard of."""
-    if log.raft.role is Role.LEADER:
+    if log.raft.role is _LEADER:
         return any(member.node == node for member in log.raft.membership.members)
     return log.leader == node

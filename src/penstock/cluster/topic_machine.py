@@ -59,6 +59,9 @@ class _Snapshot(msgspec.Struct, frozen=True):
 
 Event = StartMoved | Archived | DeliveryEvent | StageEvent | WriteEvent
 
+# Up to here a second search costs less than to remember that the first one found nothing.
+_SEARCHED_BYTES = 16 * 1024
+
 _encode = msgspec.msgpack.Encoder().encode
 decode_event = msgspec.msgpack.Decoder(Event).decode
 _decode_snapshot = msgspec.msgpack.Decoder(_Snapshot).decode
@@ -114,13 +117,14 @@ class TopicMachine:
     def apply_records(self, header: BatchHeader, offset: Offset, batch: Buffer) -> None:
         """Remember the producer's sequence and what the records say about their delivery."""
         self._note_producer(header, offset)
-        is_plain = self._plain.pop(id(batch), None) is not None
+        is_plain = _is_long_searched(header, batch) and self._plain.pop(id(batch), None) is not None
         if not is_plain and batch_may_have_attributes(header, batch):
             self.arrivals.apply_records(header, batch)
 
-    def expect_plain(self, batch: memoryview) -> None:
+    def expect_plain(self, header: BatchHeader, batch: memoryview) -> None:
         """A batch that is about to be proposed has no attributes: it need not be searched again."""
-        self._plain[id(batch)] = batch
+        if _is_long_searched(header, batch):
+            self._plain[id(batch)] = batch
 
     def _note_producer(self, header: BatchHeader, offset: Offset) -> None:
         """Remember the sequence.
@@ -225,6 +229,11 @@ class TopicMachine:
             self.writes.restore(snapshot.writes)
         if snapshot.decisions:
             self.decisions.restore(snapshot.decisions)
+
+
+def _is_long_searched(header: BatchHeader, batch: Buffer) -> bool:
+    """Whether a search for attributes costs more than remembering what it found."""
+    return len(batch) > _SEARCHED_BYTES or header.codec != 0
 
 
 def encode_start_moved(offset: Offset) -> bytes:

@@ -16,6 +16,7 @@ from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 from penstock.errors import Corruption
 from penstock.ids import EntryIndex, Offset, Term
@@ -37,6 +38,9 @@ from penstock.log.segment import (
 from penstock.log.settings import LogSettings
 from penstock.log.state import StateEntry, read_state_entry
 from penstock.record import Record, RecordBatch, decode_records, stamp
+
+# Looking a member up in its enum costs as much as a call.
+_RECORDS: Final = EntryKind.RECORDS
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,24 +167,28 @@ class PartitionLog:
 
     def append_records(self, batch: RecordBatch, *, term: Term, now_ms: int) -> Offset:
         """Stamp the batch with the next offset and queue it for the next flush."""
-        flush = self._flush_for_append(len(batch.data), now_ms)
+        header, data = batch
+        size_bytes = len(data)
+        flush = self._flush_for_append(size_bytes, now_ms)
         segment = flush.segment
-        header = batch.header
-        offset = segment.table.next_offset
-        stamp(batch.data, offset, term)
-        row = Row(
-            term,
-            EntryKind.RECORDS,
-            header.offsets,
-            len(batch.data),
-            offset,
-            segment.log_bytes,
-            segment.state_bytes,
-            max(segment.table.max_timestamp, header.max_timestamp),
-            segment.next_index - self._synced_index,
+        table = segment.table
+        offset = table.next_offset
+        stamp(data, offset, term)
+        row = table.append(
+            Row(
+                term,
+                _RECORDS,
+                header.last_offset_delta + 1,
+                size_bytes,
+                offset,
+                segment.log_bytes,
+                segment.state_bytes,
+                max(table.max_timestamp, header.max_timestamp),
+                table.next_index - self._synced_index,
+            )
         )
-        flush.add_records(batch.data, segment.table.append(row), term)
-        segment.log_bytes += len(batch.data)
+        flush.add_records(data, row, term)
+        segment.log_bytes += size_bytes
         return Offset(offset)
 
     def append_state(

@@ -49,8 +49,8 @@ class RaftNode(RestRules):
     """One replica of one group.
 
     Feed it with `step`, `tick`, `propose` and the others, then take bundles from `ready` until it
-    gives None. It never waits, reads no clock and touches no disk: the same inputs give the same
-    outputs. One task owns it.
+    gives None or the node is spent. It never waits, reads no clock and touches no disk: the same
+    inputs give the same outputs. One task owns it.
     """
 
     __slots__ = ()
@@ -331,6 +331,15 @@ class RaftNode(RestRules):
                 return None
             apply_last = EntryIndex(self._apply_given)
         return self._bundle(write, apply_last)
+
+    @property
+    def is_spent(self) -> bool:
+        """True when the bundle that was taken last leaves nothing for another one.
+
+        Reads may become ready when entries are applied, and learners get one message with each
+        bundle. Everything else waits for something new to happen.
+        """
+        return not (self._reads or self._memberships.current.learners)
 
     def _has_news(self) -> bool:
         return bool(

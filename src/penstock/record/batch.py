@@ -151,7 +151,8 @@ def batch_size(buffer: Buffer, position: int = 0) -> int:
 def checksum_matches(batch: Buffer) -> bool:
     """Compare the stored CRC-32C with the bytes of exactly one batch."""
     (crc,) = _CRC.unpack_from(batch, CRC_POSITION)
-    return bool(crc == crc32c(memoryview(batch)[CHECKED_FROM:]))
+    is_same: bool = crc == crc32c(memoryview(batch)[CHECKED_FROM:])
+    return is_same
 
 
 def verify_checksum(batch: Buffer) -> None:
@@ -169,14 +170,14 @@ def split_batches(buffer: bytearray | memoryview) -> list[RecordBatch]:
     are views of `buffer`.
     """
     view = memoryview(buffer)
-    position = 0
     batches = []
-    while position < len(view):
-        header = _checked_header(view[position:])
-        data = view[position : position + header.size_bytes]
+    while view:
+        header = _checked_header(view)
+        size_bytes = header.length + LENGTH_OVERHEAD_BYTES
+        data = view[:size_bytes]
         verify_checksum(data)
         batches.append(RecordBatch(header, data))
-        position += header.size_bytes
+        view = view[size_bytes:]
     if not batches:
         raise InvalidBatch("no record batch was sent")
     return batches
@@ -193,7 +194,7 @@ def _checked_header(view: memoryview) -> BatchHeader:
     if len(view) < HEADER_BYTES:
         raise InvalidBatch(f"a batch header has {HEADER_BYTES} bytes, only {len(view)} were sent")
     header = read_header(view)
-    if not HEADER_BYTES <= header.size_bytes <= len(view):
+    if not HEADER_BYTES <= header.length + LENGTH_OVERHEAD_BYTES <= len(view):
         raise InvalidBatch(
             f"a batch says that it has {header.size_bytes} bytes, {len(view)} bytes were sent"
         )

@@ -17,7 +17,8 @@ from penstock.spark.archive_table import ArchivedTopicId, ArchiveFile, ArchiveTa
 from penstock.spark.ranges import RecordRange
 from penstock.spark.schema import COLUMNS_WITH_HEADERS
 
-# Files above this size are left alone; so are fewer files than this.
+# Files above this size are left alone. So are neighbours that make a large file and are fewer than
+# this: to write them again would cost more than to read them as they are.
 SMALL_BYTES = FILE_BYTES // 2
 FILES_MIN = 8
 _log = logging.getLogger("penstock.spark")
@@ -61,11 +62,14 @@ def choose_files(
             groups[each.date, each.partitions[0]].append(each)
     for group in groups.values():
         chosen: list[ArchiveFile] = []
+        chosen_bytes = 0
         for each in group:
+            if chosen_bytes + each.size_bytes > FILE_BYTES:
+                if len(chosen) >= files_min:
+                    yield chosen
+                chosen, chosen_bytes = [], 0
             chosen.append(each)
-            if sum(file.size_bytes for file in chosen) >= SMALL_BYTES:
-                yield chosen
-                chosen = []
+            chosen_bytes += each.size_bytes
         if len(chosen) >= files_min:
             yield chosen
 

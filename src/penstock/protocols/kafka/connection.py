@@ -8,6 +8,7 @@ import asyncio
 import logging
 import socket
 from collections import deque
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, cast
 
 from penstock.errors import PenstockError, Unavailable
@@ -25,13 +26,20 @@ logger = logging.getLogger(__name__)
 class _Call:
     """A request that is being answered."""
 
-    __slots__ = ("api", "has_answer", "parts", "task")
+    __slots__ = ("_on_answer", "api", "has_answer", "parts", "task")
 
-    def __init__(self, api: Api) -> None:
+    def __init__(self, api: Api, on_answer: Callable[[], None]) -> None:
         self.api = api
         self.task: asyncio.Task[None] | None = None
         self.parts: list[Part] | None = None
         self.has_answer = False
+        self._on_answer = on_answer
+
+    def reply(self, parts: list[Part] | None) -> None:
+        """Take the answer; None when there is to be none."""
+        self.parts = parts
+        self.has_answer = True
+        self._on_answer()
 
 
 class Connection(asyncio.BufferedProtocol):
@@ -46,6 +54,7 @@ class Connection(asyncio.BufferedProtocol):
         self._calls: deque[_Call] = deque()
         self._is_paused = False
         self._peer = "unknown"
+        self._context: Context | None = None
 
     # What the event loop calls.
 
@@ -99,18 +108,26 @@ class Connection(asyncio.BufferedProtocol):
         api = self._server.apis.get(header.api_key)
         if api is None:
             raise _unknown_api(header.api_key)
-        client = Client(header.client_id or "", self._peer)
-        context = Context(self._server.broker, client)
-        request = Request(header, frame, context)
         is_known = api.version_min <= header.version <= api.version_max
         # ApiVersions itself answers a version that it does not know.
         if not is_known and header.api_key != API_VERSIONS_KEY:
             raise _unsupported_version(api, header.version)
         self._server.statistics.count_request("kafka", api.name)
-        self._waiting.append((api, request))
-        self._advance()
+        request = Request(header, frame, self._context_of(header.client_id or ""))
+        if not self._waiting and self._is_turn_of(api):
+            self._start(api, request)
+        else:
+            self._waiting.append((api, request))
         if len(self._waiting) + len(self._calls) >= self._server.requests_in_flight_max:
             self._pause()
+
+    def _context_of(self, client_id: str) -> Context:
+        """Return what handlers may use; a client seldom changes its name between two requests."""
+        context = self._context
+        if context is None or context.client.client_id != client_id:
+            context = Context(self._server.broker, Client(client_id, self._peer))
+            self._context = context
+        return context
 
     def _advance(self) -> None:
         """Start every request whose turn has come."""
@@ -128,16 +145,10 @@ class Connection(asyncio.BufferedProtocol):
         return api.is_pipelined and self._calls[-1].api.is_pipelined
 
     def _start(self, api: Api, request: Request) -> None:
-        call = _Call(api)
+        call = _Call(api, self._send_answers)
         self._calls.append(call)
-
-        def reply(parts: list[Part] | None) -> None:
-            call.parts = parts
-            call.has_answer = True
-            self._send_answers()
-
         try:
-            call.task = api.start(request, reply)
+            call.task = api.start(request, call.reply)
         except Unavailable as error:
             self._end(f"{api.name} cannot be carried out: {error}")
             return
@@ -170,7 +181,8 @@ class Connection(asyncio.BufferedProtocol):
             parts = self._calls.popleft().parts
             if parts is not None and self._outbox is not None:
                 self._outbox.send(parts)
-        self._advance()
+        if self._waiting or self._is_paused:
+            self._advance()
 
     # Flow and end.
 

@@ -8,7 +8,6 @@ acks=0 is not answered, acks=1 when the leader has the batch on disk, acks=all w
 on disk on a majority of the replicas.
 """
 
-import asyncio
 import struct
 from typing import NamedTuple
 
@@ -23,13 +22,18 @@ from penstock.protocols.kafka.codec import (
     skip_tagged_fields,
     text_bytes,
 )
+from penstock.protocols.kafka.deadlines import Deadlines, Due
 from penstock.protocols.kafka.errors import error_code
 
 VERSIONS = range(3, 13)
+_ACKS = (-1, 0, 1)
 _FLEXIBLE_FROM = 9
 _MESSAGES_FROM = 8
 _START_OFFSET_FROM = 5
 _ACKS_AND_TIMEOUT = struct.Struct(">hi")
+# The length of a transactional id that is null, acks, timeout, number of topics.
+_PLAIN_HEAD = struct.Struct(">hhii")
+_PLAIN_PARTITION = struct.Struct(">ii")
 _INT16 = struct.Struct(">h")
 _INT32 = struct.Struct(">i")
 _PARTITION_ANSWER = struct.Struct(">ihqq")
@@ -63,52 +67,68 @@ class PartitionAnswer(NamedTuple):
 
 def produce_api() -> Api:
     """Return the API. Versions 0 to 2 are listed because old clients look for them there."""
-    return Api(0, "Produce", 0, VERSIONS[-1], _start, is_pipelined=True)
+    deadlines = Deadlines()
 
+    def start(request: Request, reply: Reply) -> None:
+        header = request.header
+        if header.version not in VERSIONS:
+            raise InvalidRequest(
+                f"Produce version {header.version} carries a record format that is not"
+                f" supported; versions {VERSIONS[0]} to {VERSIONS[-1]} are"
+            )
+        decoded = decode_produce(request.frame, header.body_position, header.version)
+        _ProduceCall(request, decoded, reply, deadlines).start()
 
-def _start(request: Request, reply: Reply) -> None:
-    if request.header.version not in VERSIONS:
-        raise InvalidRequest(
-            f"Produce version {request.header.version} carries a record format that is not"
-            f" supported; versions {VERSIONS[0]} to {VERSIONS[-1]} are"
-        )
-    decoded = decode_produce(request.frame, request.header.body_position, request.header.version)
-    _ProduceCall(request, decoded, reply).start()
+    return Api(0, "Produce", 0, VERSIONS[-1], start, is_pipelined=True)
 
 
 class _ProduceCall:
     """The batches of one request on their way to being committed."""
 
-    def __init__(self, request: Request, decoded: ProduceRequest, reply: Reply) -> None:
+    __slots__ = (
+        "_answers",
+        "_broker",
+        "_deadlines",
+        "_decoded",
+        "_due",
+        "_missing",
+        "_reply",
+        "_request",
+    )
+
+    def __init__(
+        self, request: Request, decoded: ProduceRequest, reply: Reply, deadlines: Deadlines
+    ) -> None:
         self._request = request
         self._decoded = decoded
         self._reply = reply
+        self._deadlines = deadlines
         self._broker: Broker = request.context.broker
         self._answers: list[PartitionAnswer | None] = [None] * len(decoded.partitions)
         self._missing = len(decoded.partitions)
-        self._deadline: asyncio.TimerHandle | None = None
+        self._due: Due | None = None
 
     def start(self) -> None:
         """Propose every batch, and answer when the last of them is settled."""
-        if self._decoded.acks == 0:
+        acks, timeout_ms, partitions = self._decoded
+        if acks == 0:
             self._reply(None)
-        if not self._decoded.partitions:
+        if not partitions:
             self._finish()
             return
-        for number, data in enumerate(self._decoded.partitions):
-            self._publish(number, data)
-        if self._decoded.acks == 0:
+        for number, data in enumerate(partitions):
+            self._publish(number, data, acks)
+        if acks == 0:
             self._check_unanswered()
         if self._missing:
-            loop = asyncio.get_running_loop()
-            self._deadline = loop.call_later(self._decoded.timeout_ms / 1000, self._time_out)
+            self._due = self._deadlines.add(timeout_ms / 1000, self._time_out)
 
-    def _publish(self, number: int, data: PartitionData) -> None:
+    def _publish(self, number: int, data: PartitionData, acks: int) -> None:
         try:
-            if self._decoded.acks not in (-1, 0, 1):
-                raise InvalidRequest(f"acks is {self._decoded.acks}, not -1, 0 or 1")
+            if acks not in _ACKS:
+                raise InvalidRequest(f"acks is {acks}, not -1, 0 or 1")
             publication = self._broker.publisher.publish(
-                data.place, data.records, waits_for_commit=self._decoded.acks == -1
+                data.place, data.records, waits_for_commit=acks == -1
             )
         except PenstockError as error:
             self._settle(number, _failure(data.place, error))
@@ -137,15 +157,15 @@ class _ProduceCall:
                 raise answer.error
 
     def _finish(self) -> None:
-        if self._deadline is not None:
-            self._deadline.cancel()
+        if self._due is not None:
+            self._deadlines.remove(self._due)
         answers = [answer for answer in self._answers if answer is not None]
         for answer in answers:
             if answer.error is not None:
                 self._broker.statistics.count_error("kafka", type(answer.error).__name__)
         if self._decoded.acks != 0:
-            body = encode_answers(answers, self._request.header.version)
-            self._reply([frame_bytes(self._request.header, body)])
+            header = self._request.header
+            self._reply([frame_bytes(header, encode_answers(answers, header.version))])
 
 
 def _answer(place: TopicPartition, publication: Publication) -> PartitionAnswer:
@@ -163,80 +183,73 @@ def _failure(place: TopicPartition, error: PenstockError) -> PartitionAnswer:
     return PartitionAnswer(place, -1, -1, -1, error)
 
 
-# Reading.
+# Reading. Each family of versions is read in one go, because a request may carry one small batch.
 
 
 def decode_produce(frame: bytearray, position: int, version: int) -> ProduceRequest:
     """Read a request; nothing of the records is copied."""
-    reader = _Reader(memoryview(frame), position, is_flexible=version >= _FLEXIBLE_FROM)
-    transactional_id = reader.text_or_none()
-    if transactional_id is not None:
-        raise InvalidRequest("transactions are not supported by this node")
-    acks, timeout_ms = reader.acks_and_timeout()
+    view = memoryview(frame)
+    return (
+        _decode_flexible(view, position)
+        if version >= _FLEXIBLE_FROM
+        else _decode_plain(view, position)
+    )
+
+
+def _decode_plain(view: memoryview, position: int) -> ProduceRequest:
+    transactional_bytes, acks, timeout_ms, topics = _PLAIN_HEAD.unpack_from(view, position)
+    if transactional_bytes >= 0:
+        raise _no_transactions()
+    position += _PLAIN_HEAD.size
     partitions: list[PartitionData] = []
-    for _ in range(reader.count()):
-        topic = reader.text_or_none() or ""
-        for _ in range(reader.count()):
-            place = TopicPartition(topic, reader.int32())
-            partitions.append(PartitionData(place, reader.bytes()))
-            reader.tags()
-        reader.tags()
-    reader.tags()
+    for _ in range(topics):
+        (size,) = _INT16.unpack_from(view, position)
+        end = _end_of_field(view, position + _INT16.size, size)
+        topic = str(view[position + _INT16.size : end], "utf-8")
+        (count,) = _INT32.unpack_from(view, end)
+        position = end + _INT32.size
+        for _ in range(count):
+            number, size = _PLAIN_PARTITION.unpack_from(view, position)
+            position += _PLAIN_PARTITION.size
+            end = _end_of_field(view, position, size)
+            partitions.append(PartitionData(TopicPartition(topic, number), view[position:end]))
+            position = end
     return ProduceRequest(acks, timeout_ms, partitions)
 
 
-class _Reader:
-    """Walks through a request of either family of versions."""
+def _decode_flexible(view: memoryview, position: int) -> ProduceRequest:
+    # A compact length is one more than the length; 0 stands for null.
+    length, position = read_unsigned_varint(view, position)
+    if length:
+        raise _no_transactions()
+    acks, timeout_ms = _ACKS_AND_TIMEOUT.unpack_from(view, position)
+    topics, position = read_unsigned_varint(view, position + _ACKS_AND_TIMEOUT.size)
+    partitions: list[PartitionData] = []
+    for _ in range(topics - 1):
+        length, position = read_unsigned_varint(view, position)
+        end = _end_of_field(view, position, length - 1)
+        topic = str(view[position:end], "utf-8")
+        count, position = read_unsigned_varint(view, end)
+        for _ in range(count - 1):
+            (number,) = _INT32.unpack_from(view, position)
+            length, position = read_unsigned_varint(view, position + _INT32.size)
+            end = _end_of_field(view, position, length - 1)
+            partitions.append(PartitionData(TopicPartition(topic, number), view[position:end]))
+            position = skip_tagged_fields(view, end)
+        position = skip_tagged_fields(view, position)
+    return ProduceRequest(acks, timeout_ms, partitions)
 
-    __slots__ = ("_is_flexible", "_position", "_view")
 
-    def __init__(self, view: memoryview, position: int, *, is_flexible: bool) -> None:
-        self._view = view
-        self._position = position
-        self._is_flexible = is_flexible
+def _end_of_field(view: memoryview, position: int, size: int) -> int:
+    """Return where a field ends; one that is null ends where it begins."""
+    end = position + size if size > 0 else position
+    if end > len(view):
+        raise InvalidRequest(f"a field of {size} bytes at {position} passes the end of the frame")
+    return end
 
-    def acks_and_timeout(self) -> tuple[int, int]:
-        acks, timeout_ms = _ACKS_AND_TIMEOUT.unpack_from(self._view, self._position)
-        self._position += _ACKS_AND_TIMEOUT.size
-        return acks, timeout_ms
 
-    def int32(self) -> int:
-        (number,) = _INT32.unpack_from(self._view, self._position)
-        self._position += _INT32.size
-        return int(number)
-
-    def count(self) -> int:
-        return self._compact_length() if self._is_flexible else self.int32()
-
-    def _compact_length(self) -> int:
-        length, self._position = read_unsigned_varint(self._view, self._position)
-        return length - 1
-
-    def text_or_none(self) -> str | None:
-        if self._is_flexible:
-            length = self._compact_length()
-        else:
-            (length,) = _INT16.unpack_from(self._view, self._position)
-            self._position += _INT16.size
-        return None if length < 0 else bytes(self._take(length)).decode()
-
-    def bytes(self) -> memoryview:
-        length = self.count()
-        return self._take(max(0, length))
-
-    def _take(self, length: int) -> memoryview:
-        end = self._position + length
-        if end > len(self._view):
-            raise InvalidRequest(
-                f"a field of {length} bytes at {self._position} passes the end of the frame"
-            )
-        part = self._view[self._position : end]
-        self._position = end
-        return part
-
-    def tags(self) -> None:
-        if self._is_flexible:
-            self._position = skip_tagged_fields(self._view, self._position)
+def _no_transactions() -> InvalidRequest:
+    return InvalidRequest("transactions are not supported by this node")
 
 
 # Writing.
