@@ -272,6 +272,27 @@ def test_a_server_that_stops_gives_the_answers_that_it_owes() -> None:
     asyncio.run(scenario())
 
 
+def test_a_connection_is_closed_when_it_has_been_idle_for_long_and_not_before(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("penstock.protocols.http.server.KEEP_ALIVE_S", 1)
+
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        for _ in range(4):
+            writer.write(post("/things/a/put", b"slow"))
+            assert (await answer_of(reader))[0] == 200
+            await asyncio.sleep(0.3)
+        head, body = post("/things/a/put", b"12"), 2
+        writer.write(head[:-body])
+        # Longer than an idle connection is kept: a request that is being sent is not cut off.
+        await asyncio.sleep(1.5)
+        writer.write(head[-body:])
+        assert (await answer_of(reader))[0] == 200
+        assert await reader.read() == b""
+
+    converse(talk)
+
+
 def test_a_client_that_leaves_before_its_answer_disturbs_nobody() -> None:
     async def scenario() -> None:
         server = await serve_http(APP, "127.0.0.1", 0, shortcuts=SHORTCUTS)

@@ -12,6 +12,7 @@ from typing import Literal, NamedTuple
 
 import msgspec
 
+from penstock.broker.bundles import Bundles
 from penstock.broker.calls import Calls
 from penstock.broker.publish import Publisher, check_time
 from penstock.broker.topics import Topics
@@ -154,6 +155,7 @@ class Messages:
         self._topics = topics
         self._clock = clock
         self._turn = itertools.count()
+        self._bundles = Bundles(self._publish_bundle)
         calls.serve("messages.publish", _Publish, self._publish_here)
         calls.serve("messages.read", _Read, self._read_here)
         calls.serve("messages.find_offset", _FindOffset, self._find_offset_here)
@@ -172,6 +174,8 @@ class Messages:
         by_partition: dict[int, list[_Item]] = {}
         spare = next(self._turn) % found.partitions
         now_ms = self._clock.now_ms()
+        if len(messages) == 1 and acks == "all":
+            return [await self._publish_one(found, messages[0], settings, spare, now_ms)]
         for number, message in enumerate(messages):
             try:
                 item = _checked(number, message, settings, now_ms)
@@ -191,6 +195,23 @@ class Messages:
         else:
             await asyncio.gather(*batches)
         return [result for result in results if result is not None]
+
+    async def _publish_one(
+        self, topic: Topic, message: NewMessage, settings: TopicSettings, spare: int, now_ms: int
+    ) -> Published | PenstockError:
+        """Publish a message that comes alone, together with others that do."""
+        try:
+            item = _checked(0, message, settings, now_ms)
+            place = TopicPartition(topic.name, _partition_of(message, topic, spare))
+            if item.headers:
+                # It may wait for what others have published, which those beside it must not.
+                (where,) = await self._publish_bundle(place, [item])
+            else:
+                bytes_max = min(settings.batch_bytes_max, _BATCH_BYTES_MAX) - HEADER_BYTES
+                where = await self._bundles.add(place, item, bytes_max=bytes_max)
+        except PenstockError as error:
+            return error
+        return _published(place.partition, where)
 
     async def publish_values(
         self, topic: str, values: Sequence[bytes], *, acks: Acks = "all"
@@ -225,24 +246,32 @@ class Messages:
         results: list[Published | PenstockError | None],
     ) -> None:
         """Publish items as one batch and put what became of each into `results`."""
-        batch = _encoded(items)
-        request = _Publish(place.topic, place.partition, batch, acks)
         try:
-            placed = await self._calls.ask(place, "messages.publish", request, _Placed)
+            placements = await self._publish_bundle(place, items, acks)
         except PenstockError as error:
             for item in items:
                 results[item.number] = error
             return
-        for delta, item in enumerate(items):
-            if placed.messages is not None:
-                where = placed.messages[delta]
-            else:
-                offset = None if placed.offset is None else placed.offset + delta
-                is_ours = placed.append_time_ms < 0
-                where = Placement(
-                    offset, None, item.timestamp if is_ours else placed.append_time_ms
-                )
+        for item, where in zip(items, placements, strict=True):
             results[item.number] = _published(place.partition, where)
+
+    async def _publish_bundle(
+        self, place: TopicPartition, items: Sequence[_Item], acks: Acks = "all"
+    ) -> Sequence[Placement]:
+        """Publish items as one batch; return where each of them went."""
+        request = _Publish(place.topic, place.partition, _encoded(items), acks)
+        placed = await self._calls.ask(place, "messages.publish", request, _Placed)
+        if placed.messages is not None:
+            return placed.messages
+        first, append_time_ms = placed.offset, placed.append_time_ms
+        return [
+            Placement(
+                None if first is None else first + delta,
+                None,
+                item.timestamp if append_time_ms < 0 else append_time_ms,
+            )
+            for delta, item in enumerate(items)
+        ]
 
     async def _publish_here(self, request: _Publish) -> _Placed:
         place = TopicPartition(request.topic, request.partition)

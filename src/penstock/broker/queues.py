@@ -221,9 +221,28 @@ def _in_turn(numbers: list[int], turn: Iterator[int]) -> list[int]:
 
 def _messages(queue: PartitionQueue, group: str, delivery: Delivery) -> list[Message]:
     topic, partition = queue.place
-    ledger = queue.ledger(group)
     at_ms, until_ms = delivery.at_ms, delivery.until_ms
     prefix = f"{partition:x}.{delivery.number:x}."
+    if delivery.is_plain:
+        return [
+            Message(
+                topic,
+                partition,
+                offset := record.offset,
+                f"{partition}-{offset}",
+                f"{prefix}{offset:x}",
+                1,
+                at_ms,
+                until_ms,
+                record.timestamp,
+                PRIORITY_NORMAL,
+                record.key,
+                record.value,
+                (),
+            )
+            for record in delivery.records
+        ]
+    ledger = queue.ledger(group)
     messages = []
     for record, attempt in zip(delivery.records, delivery.attempts, strict=True):
         offset = record.offset

@@ -44,6 +44,8 @@ class Delivery(NamedTuple):
     records: list[Record]
     attempts: list[int]
     """How often each of them has gone out now."""
+    is_plain: bool = False
+    """True when all go out for the first time and none has headers."""
 
 
 class Return(NamedTuple):

@@ -242,7 +242,9 @@ class PartitionQueue:
         if not taken.records:
             return None
         self._host.counts.received += len(taken.records)
-        return Delivery(number, now_ms, until_ms, taken.records, taken.attempts)
+        return Delivery(
+            number, now_ms, until_ms, taken.records, taken.attempts, is_plain=taken.is_plain
+        )
 
     def _lease_decided(self, desk: _Desk, proposed: "asyncio.Future[Change]") -> None:
         desk.undecided -= 1

@@ -24,6 +24,8 @@ class Portion(NamedTuple):
     """How often each of the records has gone out then."""
     keys: list[int | None]
     expired: list[Run]
+    is_plain: bool = False
+    """True when all go out for the first time and none has headers."""
 
 
 class Portions:
@@ -50,7 +52,7 @@ class Portions:
             picks = dispatcher.pick(count_max, end=end, now_ms=now_ms, key_of=self._key_of)
             return self._read(dispatcher, picks, settings, now_ms) if picks else None
         if not settings.ttl_ms and (records := self._records.read_plain(fresh)) is not None:
-            return Portion(now_ms, [fresh], records, [1] * len(records), [], [])
+            return Portion(now_ms, [fresh], records, [1] * len(records), [], [], is_plain=True)
         picks = [Pick(offset, 0) for offset in range(*fresh)]
         return self._read(dispatcher, picks, settings, now_ms)
 

@@ -146,6 +146,11 @@ class TopicMachine:
     ) -> Offset | Change | int | list[bool] | WriteDecided | None:
         """Move the start of the log, or keep the books of all that is not records yet."""
         event: Event = decode_event(entry.payload)
+        # Most entries are of queue groups, and most of those lease or ack.
+        if isinstance(event, DeliveryEvent):
+            change = self.delivery.apply(event, end=entry.next_offset)
+            self.on_delivery(event, change)
+            return change
         if isinstance(event, StartMoved):
             return self._move_start(event)
         if isinstance(event, Archived):
@@ -154,11 +159,7 @@ class TopicMachine:
             return self._stage(event, entry)
         if isinstance(event, StageEvent):
             return self.arrivals.apply(event, entry.index)
-        if isinstance(event, WriteEvent):
-            return self._apply_write(event, entry.index)
-        change = self.delivery.apply(event, end=entry.next_offset)
-        self.on_delivery(event, change)
-        return change
+        return self._apply_write(event, entry.index)
 
     def _apply_write(self, event: WriteEvent, index: int) -> WriteDecided | bool | None:
         if isinstance(event, WritersForgotten):

@@ -47,6 +47,23 @@ def test_a_message_is_read_as_it_was_published() -> None:
     run(scene())
 
 
+def test_messages_that_are_published_at_the_same_time_share_batches() -> None:
+    async def scene() -> None:
+        broker = await started()
+        bad = NewMessage(value=b"x" * (1 << 22), partition=0)
+        good = [NewMessage(value=b"%d" % number, partition=0) for number in range(50)]
+
+        results = await asyncio.gather(*(publish(broker, each) for each in (*good, bad)))
+
+        assert results.pop() == []
+        records = {record.offset: record.value for record in await read(broker)}
+        assert [records[each.offset or 0] for (each,) in results] == [each.value for each in good]
+        assert broker.statistics.records_in == 50
+        assert broker.statistics.batches_in < 10
+
+    run(scene())
+
+
 def test_what_a_message_says_about_its_delivery_travels_in_headers() -> None:
     async def scene() -> None:
         broker = await started()

@@ -10,8 +10,11 @@ The short way is for plain requests alone. Whatever else a request may be (of an
 escapes or a query, in chunks, larger than its limit, waiting for a `100 Continue`, from a page in a
 browser, or sent before the answer to the one before) is left to uvicorn and the application, which
 answers the same, only later. Both ways share uvicorn's notion of the request under way
-(`self.cycle`), so pipelined requests are answered in their order, idle connections are closed, and
-a server that stops waits for the answers that it owes.
+(`self.cycle`), so pipelined requests are answered in their order, and a server that stops waits for
+the answers that it owes.
+
+uvicorn sets a timer after each answer and takes it back with the next request. Here a connection
+has one timer, which looks whether the connection has been idle for long and otherwise goes on.
 """
 
 import asyncio
@@ -89,6 +92,20 @@ class Connection(HttpToolsProtocol):
         super().__init__(config, server_state, app_state, _loop)
         self._is_plain = True
         self._length = 0
+        # When the last answer was given; None while a request is under way.
+        self._idle_since_s: float | None = None
+
+    def data_received(self, data: bytes) -> None:
+        """Take in what a client sends."""
+        self._idle_since_s = None
+        super().data_received(data)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The client is gone."""
+        super().connection_lost(exc)
+        if self.timeout_keep_alive_task is not None:
+            self.timeout_keep_alive_task.cancel()
+            self.timeout_keep_alive_task = None
 
     # What the parser finds, in this order.
 
@@ -166,6 +183,40 @@ class Connection(HttpToolsProtocol):
             task.add_done_callback(self.tasks.discard)
         else:
             super().on_message_complete()
+
+    # Between requests.
+
+    def on_response_complete(self) -> None:
+        """Go on with a request that was sent ahead, or wait for the next."""
+        self.server_state.total_requests += 1
+        if self.transport.is_closing():
+            return
+        self.flow.resume_reading()
+        if self.pipeline:
+            cycle, app = self.pipeline.pop()
+            self._start_asgi_task(cycle, app)
+            return
+        self._idle_since_s = self.loop.time()
+        if self.timeout_keep_alive_task is None:
+            self._look_later(self.timeout_keep_alive)
+
+    def _look_later(self, wait_s: float) -> None:
+        self.timeout_keep_alive_task = self.loop.call_later(wait_s, self.timeout_keep_alive_handler)
+
+    def _unset_keepalive_if_required(self) -> None:
+        """The timer goes on: it finds out by itself whether the connection is idle."""
+
+    def timeout_keep_alive_handler(self) -> None:
+        """Close a connection that has been idle for long."""
+        self.timeout_keep_alive_task = None
+        if self._idle_since_s is None:
+            # The answer to the request that is under way sets the timer again.
+            return
+        left_s = self._idle_since_s + self.timeout_keep_alive - self.loop.time()
+        if left_s > 0:
+            self._look_later(left_s)
+        elif not self.transport.is_closing():
+            self.transport.close()
 
     # The answer.
 

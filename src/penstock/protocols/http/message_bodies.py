@@ -109,7 +109,7 @@ class ReceiveAnyBody(ReceiveBody, frozen=True, kw_only=True, forbid_unknown_fiel
     topics: Annotated[list[str], Meta(min_length=1, max_length=100)]
 
 
-class ReceivedMessage(Struct, frozen=True, gc=False, kw_only=True):
+class ReceivedMessage(Struct, frozen=True, gc=False):
     """A message that is out with its receiver until `lease_until`."""
 
     id: str

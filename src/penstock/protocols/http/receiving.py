@@ -32,6 +32,8 @@ BACKOFF_MS_MAX = 7 * 86_400_000
 # Room for the receipts and reasons of the largest request.
 _BODY_BYTES_MAX = 16 * 1024 * 1024
 
+_NO_HEADERS: dict[str, str | None] = {}
+
 _GROUP_PATH = "/v1/topics/{topic}/groups/{group}"
 _SETTLED = {200: Answer(meaning="What was accepted.", body=Settled), **FAILURES}
 
@@ -220,9 +222,33 @@ def _settled(receipts: Sequence[str], outcomes: Sequence[PenstockError | None]) 
 
 def show_message(message: Message) -> ReceivedMessage:
     """Return a message as its receiver sees it."""
+    value, key = message.value, message.key
+    if message.headers:
+        return _show_closely(message)
+    try:
+        return ReceivedMessage(
+            message.id,
+            message.receipt,
+            message.attempt,
+            message.topic,
+            message.partition,
+            message.offset,
+            message.timestamp,
+            None if key is None else key.decode(),
+            None if value is None else value.decode(),
+            _NO_HEADERS,
+            message.priority,
+            message.lease_until_ms,
+        )
+    except UnicodeDecodeError:
+        return _show_closely(message)
+
+
+def _show_closely(message: Message) -> ReceivedMessage:
+    """The same for a message that has more to it than texts."""
     value, encoding = to_text(message.value)
     key, key_encoding = to_text(message.key)
-    headers, raw_headers = show_headers(message.headers) if message.headers else ({}, UNSET)
+    headers, raw_headers = show_headers(message.headers)
     return ReceivedMessage(
         id=message.id,
         receipt=message.receipt,
