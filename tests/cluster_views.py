@@ -12,7 +12,7 @@ from kio.schema.metadata.v12.request import MetadataRequest
 from tests.kafka_wire import WireClient
 from tests.processes import ClusterProcess, NodeProcess
 
-DEADLINE_S = 60.0
+DEADLINE_S = 120.0
 _POLL_S = 0.05
 # How each batch begins: its first offset, and its length from here on.
 _BATCH_HEAD = struct.Struct(">qi")

@@ -7,7 +7,7 @@ import httpx
 
 from tests.processes import NodeProcess
 
-_TIMEOUT_S = 30
+_TIMEOUT_S = 120
 
 
 def call(node: NodeProcess, method: str, path: str, **body: Any) -> httpx.Response:

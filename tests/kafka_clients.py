@@ -12,7 +12,7 @@ from confluent_kafka.cimpl import NewTopic
 from tests.processes import NodeProcess
 
 # Far above what anything takes here, so that a busy machine does not fail a test.
-DEADLINE_S = 30.0
+DEADLINE_S = 120.0
 _POLL_S = 0.05
 _QUIET: dict[str, object] = {"log_level": 0}
 

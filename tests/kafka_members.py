@@ -12,7 +12,7 @@ from tests.kafka_clients import consumer_config, new_producer
 from tests.processes import NodeProcess
 
 _POLL_S = 0.02
-_STOP_WAIT_S = 20.0
+_STOP_WAIT_S = 120.0
 
 
 class Reading(NamedTuple):

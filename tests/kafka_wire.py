@@ -10,7 +10,7 @@ from kio.index import load_request_schema, load_response_schema
 from kio.serial import entity_reader, entity_writer
 from kio.static.primitive import i16, i32
 
-ANSWER_WAIT_S = 20.0
+ANSWER_WAIT_S = 120.0
 _SIZE = struct.Struct(">i")
 _CLIENT_ID = "wire-test"
 

@@ -53,7 +53,7 @@ class PeerNetwork:
     def start(self) -> None:
         """Open the proxies."""
         self._thread.start()
-        assert self._is_open.wait(10), "the proxies did not open"
+        assert self._is_open.wait(120), "the proxies did not open"
 
     @property
     def is_started(self) -> bool:
@@ -63,7 +63,7 @@ class PeerNetwork:
     def close(self) -> None:
         """Close the proxies and all connections through them."""
         self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(10)
+        self._thread.join(120)
 
     # Faults.
 
@@ -118,7 +118,7 @@ class PeerNetwork:
             done.set()
 
         self._loop.call_soon_threadsafe(run)
-        assert done.wait(10), "the proxies do not answer"
+        assert done.wait(120), "the proxies do not answer"
 
     def _cut_now(self, pair: frozenset[int]) -> None:
         self._cut.add(pair)

@@ -14,8 +14,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-START_DEADLINE_S = 30.0
-STOP_DEADLINE_S = 20.0
+START_DEADLINE_S = 120.0
+STOP_DEADLINE_S = 120.0
 # Below the range from which the system takes ports for outgoing connections, so that a port is
 # still free when its node starts again.
 _FIXED_PORTS = range(20_000, 32_000)
@@ -153,7 +153,7 @@ class NodeProcess:
     def get(self, path: str) -> tuple[int, bytes]:
         """Return status and body of an HTTP request."""
         try:
-            with urllib.request.urlopen(self.http_url + path, timeout=10) as response:
+            with urllib.request.urlopen(self.http_url + path, timeout=120) as response:
                 return response.status, response.read()
         except urllib.error.HTTPError as error:
             return error.code, error.read()

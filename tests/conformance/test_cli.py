@@ -16,7 +16,7 @@ import pytest
 from penstock.client import Admin, Connection, NewMessage, NewTopic, Producer
 from tests.processes import NodeProcess
 
-RUN_WAIT_S = 40
+RUN_WAIT_S = 120
 HOUR_MS = 3_600_000
 NEW_YEAR_MS = 1_704_067_200_000
 

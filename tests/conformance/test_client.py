@@ -174,7 +174,7 @@ def test_a_loop_can_be_closed_from_another_thread(client: Client) -> None:
 
     thread = threading.Thread(target=work)
     thread.start()
-    thread.join(30)
+    thread.join(120)
 
     assert not thread.is_alive()
     assert len(seen) == 1

@@ -7,7 +7,7 @@ from tests.processes import NodeProcess
 
 
 def get(node: NodeProcess, path: str) -> httpx.Response:
-    return httpx.get(f"{node.http_url}{path}", timeout=10)
+    return httpx.get(f"{node.http_url}{path}", timeout=120)
 
 
 def test_a_running_node_is_alive_and_ready(node: NodeProcess) -> None:

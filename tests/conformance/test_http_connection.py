@@ -19,7 +19,7 @@ from penstock.protocols.http.failures import refusal_of
 from penstock.protocols.http.routing import Shapes
 
 LIMIT_BYTES = 1_000_000
-WAIT_S = 10
+WAIT_S = 120
 
 
 async def short(path: Mapping[str, str], body: bytes) -> bytes:

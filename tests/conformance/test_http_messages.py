@@ -177,7 +177,7 @@ def test_a_receive_waits_for_a_message(node: NodeProcess) -> None:
     while "g" not in str(ask(node, "GET", f"{topic}/groups")):
         time.sleep(0.01)
     publish_values(node, topic, "late")
-    waiting.join(15)
+    waiting.join(120)
 
     assert [each["value"] for each in got] == ["late"]
 
@@ -231,7 +231,7 @@ def test_a_stream_pushes_no_more_than_its_credits_until_one_is_settled(node: Nod
     publish_values(node, topic, *"abcd")
 
     url = f"{node.http_url}{group}/stream?credits=2&lease=60s"
-    with httpx.stream("GET", url, timeout=30) as response:
+    with httpx.stream("GET", url, timeout=120) as response:
         pushed = events(response)
         first, second = next(pushed), next(pushed)
         status = ask(node, "GET", group)

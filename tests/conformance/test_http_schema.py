@@ -15,7 +15,7 @@ from tests.kafka_clients import wait_until
 from tests.processes import NodeProcess
 
 EXAMPLES = 6
-TIMEOUT_S = 30
+TIMEOUT_S = 120
 # It never ends.
 LEFT_OUT = {"stream"}
 QUICK = {"wait": 0, "partitions": 2}

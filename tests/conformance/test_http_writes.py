@@ -33,7 +33,7 @@ def values_of(node: NodeProcess, topic: str, count: int) -> list[bytes | None]:
 def put(node: NodeProcess, path: str, body: bytes) -> tuple[int, dict[str, object]]:
     request = urllib.request.Request(f"{node.http_url}{path}", body, method="PUT")
     try:
-        with urllib.request.urlopen(request, timeout=10) as response:
+        with urllib.request.urlopen(request, timeout=120) as response:
             return response.status, json.load(response)
     except urllib.error.HTTPError as error:
         return error.code, json.load(error)

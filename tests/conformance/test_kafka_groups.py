@@ -77,7 +77,7 @@ def committed(node: NodeProcess, group: str, topic: str, partitions: int) -> lis
     """Return the committed position of every partition."""
     with open_consumer(node, group) as consumer:
         places = [TopicPartition(topic, partition) for partition in range(partitions)]
-        return [place.offset for place in consumer.committed(places, timeout=30)]
+        return [place.offset for place in consumer.committed(places, timeout=120)]
 
 
 @every_protocol
@@ -127,7 +127,7 @@ def test_partitions_of_a_member_that_dies_go_to_the_others(
         with Member(node, group, [topic], **settings) as survivor:
             wait_until(lambda: len(survivor.partitions) == 2, "each has a half")
             mortal.send_signal(signal.SIGKILL)
-            mortal.wait(20)
+            mortal.wait(120)
 
             wait_until(lambda: len(survivor.partitions) == 4, "the survivor has everything")
     finally:
@@ -163,7 +163,7 @@ def test_committed_offsets_outlive_the_node(fresh_node: NodeProcess, end: str) -
 
     for group, settings in groups.items():
         with open_consumer(fresh_node, group, **settings) as consumer:
-            (found,) = consumer.committed([TopicPartition(topic, 0)], timeout=30)
+            (found,) = consumer.committed([TopicPartition(topic, 0)], timeout=120)
             assert (found.offset, found.metadata) == (8, "a note")
             consumer.subscribe([topic])
             assert read(consumer, 1)[0].value() == b"8"
@@ -321,7 +321,7 @@ def test_partitions_that_are_added_are_read(node: NodeProcess, settings: dict[st
     with Member(node, group, [topic], **quick, **settings) as member:
         wait_until(lambda: member.partitions == {0}, "the only partition")
         admin = new_admin(node)
-        admin.create_partitions([NewPartitions(topic, 3)])[topic].result(30)
+        admin.create_partitions([NewPartitions(topic, 3)])[topic].result(120)
         wait_until(lambda: member.partitions == {0, 1, 2}, "all partitions")
 
         publish_everywhere(node, topic, 3, 5)

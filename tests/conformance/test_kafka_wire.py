@@ -134,7 +134,7 @@ def test_hundreds_of_idle_connections_do_not_get_in_the_way(node: NodeProcess) -
     with ExitStack() as stack:
         for _ in range(IDLE_CONNECTIONS):
             address = ("127.0.0.1", node.kafka_port)
-            stack.enter_context(socket.create_connection(address, timeout=20))
+            stack.enter_context(socket.create_connection(address, timeout=120))
         publish(node, topic, [b"x"])
         assert read_from(node, topic, 1)[0].value() == b"x"
 

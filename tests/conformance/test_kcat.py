@@ -12,7 +12,7 @@ from tests.processes import NodeProcess
 pytestmark = pytest.mark.skipif(shutil.which("kcat") is None, reason="kcat is not installed")
 
 LINES = [f"key-{number % 3}:value {number}" for number in range(100)]
-RUN_WAIT_S = 40
+RUN_WAIT_S = 120
 
 
 def kcat(node: NodeProcess, *args: str, lines: list[str] | None = None) -> str:

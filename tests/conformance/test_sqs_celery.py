@@ -9,7 +9,7 @@ from pathlib import Path
 from tests.kafka_clients import wait_until
 from tests.processes import NodeProcess
 
-STOP_DEADLINE_S = 60
+STOP_DEADLINE_S = 120
 
 
 def test_a_celery_worker_runs_tasks_and_retries_them(node: NodeProcess, tmp_path: Path) -> None:

@@ -41,7 +41,7 @@ def post(
     headers = {"Content-Type": "application/x-www-form-urlencoded"}
     request = AWSRequest("POST", f"{node.http_url}{path}", headers, body)
     SigV4Auth(Credentials(key, secret), "sqs", "us-east-1").add_auth(request)
-    return httpx.post(request.url, content=body, headers=dict(request.headers), timeout=30)
+    return httpx.post(request.url, content=body, headers=dict(request.headers), timeout=120)
 
 
 def ask(node: NodeProcess, path: str = "/", **fields: str) -> ET.Element:

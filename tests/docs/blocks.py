@@ -21,8 +21,8 @@ ROOT = Path(__file__).parents[2]
 SHOWN_ONLY = {"text", "ini", "json"}
 RUNNABLE = {"sh", "python", "console", "yaml"}
 _FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-_WAIT_S = 30
-_END_WAIT_S = 20
+_WAIT_S = 120
+_END_WAIT_S = 120
 _CURL = """\
 import argparse, urllib.request
 parser = argparse.ArgumentParser()

@@ -223,7 +223,7 @@ def metrics() -> str:
     """Every metric of a node that has done some of everything."""
     with tempfile.TemporaryDirectory() as directory, NodeProcess(Path(directory)) as node:
         _do_some_of_everything(node)
-        with urllib.request.urlopen(f"{node.http_url}/metrics", timeout=10) as response:
+        with urllib.request.urlopen(f"{node.http_url}/metrics", timeout=120) as response:
             families = list(text_string_to_metric_families(response.read().decode()))
     rows = [_metric_row(each) for each in families if each.name.startswith("penstock_")]
     prefixes = sorted({each.name.partition("_")[0] for each in families} - {"penstock"})
@@ -258,11 +258,11 @@ def _do_some_of_everything(node: NodeProcess) -> None:
         bytes(2_000_000),
         on_delivery=lambda error, _: refusals.append(error),
     )
-    producer.flush(30)
+    producer.flush(120)
     assert len(refusals) == 1
     consumer = Consumer({**settings, "group.id": "docs", "auto.offset.reset": "earliest"})
     consumer.subscribe(["orders"])
-    assert consumer.poll(30) is not None
+    assert consumer.poll(120) is not None
     consumer.close()
 
 

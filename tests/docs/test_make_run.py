@@ -24,7 +24,7 @@ def test_make_run_starts_a_node_and_says_how_to_try_it(tmp_path: Path) -> None:
         wait_until(lambda: "consume greetings" in out.read_text(), "the node tells how to try it")
         # Ctrl-C in a terminal reaches everything that it runs.
         os.killpg(make.pid, signal.SIGINT)
-        make.wait(30)
+        make.wait(120)
     finally:
         if make.poll() is None:
             os.killpg(make.pid, signal.SIGKILL)

@@ -19,7 +19,7 @@ from confluent_kafka.admin import (
 
 from tests.processes import NodeProcess
 
-WAIT_S = 40.0
+WAIT_S = 120.0
 _QUIET = {"log_level": "0", "broker.address.family": "v4"}
 
 

@@ -13,7 +13,6 @@ SEED = 2
 
 @pytest.mark.alone
 @pytest.mark.crash
-@pytest.mark.timeout(400)
 def test_no_promise_is_broken_while_nodes_links_and_disks_fail(tmp_path: Path) -> None:
     report = run_chaos(tmp_path, Plan(SECONDS, nodes=3, seed=SEED))
 

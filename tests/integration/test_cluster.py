@@ -35,7 +35,7 @@ from tests.kafka_wire import WireClient
 from tests.links import LinkedCluster
 from tests.processes import ClusterProcess, NodeProcess
 
-pytestmark = [pytest.mark.crash, pytest.mark.timeout(240)]
+pytestmark = pytest.mark.crash
 
 ALL = {1, 2, 3}
 # The goal is 3 s. Three nodes and the tests share two cores here, so the bound is generous.

@@ -23,7 +23,7 @@ PARTITION = '{partition="0",topic="orders"}'
 
 
 def send_garbage(node: NodeProcess) -> None:
-    with socket.create_connection(("127.0.0.1", node.kafka_port), timeout=20) as connection:
+    with socket.create_connection(("127.0.0.1", node.kafka_port), timeout=120) as connection:
         connection.sendall(b"\x7f\xff\xff\xff not Kafka")
         assert connection.recv(1) == b""
 

@@ -12,7 +12,7 @@ from tests.kafka_clients import unique, wait_until
 from tests.processes import ClusterProcess
 from tests.queue_diary import Caller, Json
 
-pytestmark = [pytest.mark.crash, pytest.mark.timeout(240)]
+pytestmark = pytest.mark.crash
 
 NODES = (1, 2, 3)
 GROUP = "workers"

@@ -25,7 +25,7 @@ PARTITIONS = 3
 _MESSAGES_PER_ROUND = 150
 _QUIET_S = 2 * LEASE_MS / 1000 + 2
 
-pytestmark = [pytest.mark.crash, pytest.mark.timeout(120 + 20 * ROUNDS)]
+pytestmark = [pytest.mark.crash, pytest.mark.timeout(600 + 20 * ROUNDS)]
 
 
 def dead_letters(node: NodeProcess, topic: str) -> Counter[str]:
@@ -34,7 +34,7 @@ def dead_letters(node: NodeProcess, topic: str) -> Counter[str]:
     with open_consumer(node, unique("reader"), enable_auto_commit=False) as consumer:
         for partition in range(PARTITIONS):
             place = TopicPartition(f"{topic}.dlq", partition, 0)
-            end = consumer.get_watermark_offsets(place, timeout=20)[1]
+            end = consumer.get_watermark_offsets(place, timeout=120)[1]
             consumer.assign([place])
             for message in read(consumer, end):
                 found[dict(message.headers())["penstock-dlq-id"].decode()] += 1

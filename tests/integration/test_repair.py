@@ -18,7 +18,7 @@ from tests.cluster_views import (
 from tests.kafka_clients import publish, unique
 from tests.processes import ClusterProcess, NodeProcess
 
-pytestmark = [pytest.mark.crash, pytest.mark.timeout(240)]
+pytestmark = pytest.mark.crash
 
 VALUES: list[bytes | None] = [b"value-%d" % number for number in range(200)]
 OPENSSL = shutil.which("openssl")
@@ -170,7 +170,7 @@ def votes_again(cluster: ClusterProcess, begins: dict[int, int], shard: int) -> 
 def committed(cluster: ClusterProcess, topic: str, group: str) -> int:
     consumer = Consumer({"bootstrap.servers": cluster.bootstrap, "group.id": group, "log_level": 0})
     try:
-        (found,) = consumer.committed([TopicPartition(topic, 0)], timeout=30)
+        (found,) = consumer.committed([TopicPartition(topic, 0)], timeout=120)
         return found.offset
     finally:
         consumer.close()

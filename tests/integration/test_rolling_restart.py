@@ -14,7 +14,7 @@ from tests.integration.clients import logged, read_values
 from tests.kafka_clients import unique
 from tests.processes import ClusterProcess
 
-pytestmark = [pytest.mark.crash, pytest.mark.timeout(240)]
+pytestmark = pytest.mark.crash
 
 PARTITIONS = 6
 # An election that waits for a timeout takes at least this long: 100 ticks of 200 ms.

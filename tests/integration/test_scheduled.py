@@ -107,7 +107,7 @@ def wait_all_released(node: NodeProcess) -> None:
     wait_until(lambda: metrics(node).get(label) == 0, "all messages are released")
 
 
-@pytest.mark.timeout(120 + 10 * ROUNDS)
+@pytest.mark.timeout(600 + 10 * ROUNDS)
 @pytest.mark.parametrize("is_idempotent", [True, False])
 def test_scheduled_messages_come_once_although_the_node_is_killed(
     start_node: StartNode, *, is_idempotent: bool
@@ -135,7 +135,6 @@ def test_scheduled_messages_come_once_although_the_node_is_killed(
     check_released(node, scheduler, is_idempotent=is_idempotent)
 
 
-@pytest.mark.timeout(240)
 def test_scheduled_messages_survive_their_leader(tmp_path: Path) -> None:
     with ClusterProcess(tmp_path, 3) as cluster:
         node = cluster[1]

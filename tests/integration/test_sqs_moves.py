@@ -11,7 +11,7 @@ from botocore.exceptions import ClientError
 from tests.kafka_clients import unique, wait_until
 from tests.processes import ClusterProcess, NodeProcess
 
-pytestmark = [pytest.mark.crash, pytest.mark.timeout(240)]
+pytestmark = pytest.mark.crash
 
 MESSAGES = 40
 

@@ -16,7 +16,7 @@ from penstock.spark.brokers import LATEST, brokers_of
 from tests.kafka_clients import unique
 from tests.processes import ClusterProcess
 
-pytestmark = [pytest.mark.crash, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.crash
 
 PARTITIONS = 3
 KILLS = 4

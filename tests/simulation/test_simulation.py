@@ -30,7 +30,6 @@ def outcomes() -> Iterator[list[Outcome]]:
         yield list(pool.map(play, [*range(SEEDS), *FORMER_FAILURES]))
 
 
-@pytest.mark.timeout(300)
 def test_no_random_history_breaks_an_invariant(outcomes: list[Outcome]) -> None:
     broken = {
         f"python -m tests.simulation --seed {outcome.seed}": outcome.violation

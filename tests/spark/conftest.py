@@ -12,13 +12,6 @@ from penstock.spark import open_session
 from tests.processes import NodeProcess
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Starting Java and loading compiled code takes longer than one test usually may."""
-    for item in items:
-        if "tests/spark/" in str(item.path):
-            item.add_marker(pytest.mark.timeout(600))
-
-
 @pytest.fixture(scope="session")
 def java() -> None:
     """Skip what cannot run here."""

@@ -102,7 +102,7 @@ def publish_numbers(node: NodeProcess, topic: str, numbers: range) -> None:
             headers=[("number", b"%d" % number)] if number % 3 == 0 else None,
             timestamp=FIRST_MS + STEP_MS * number,
         )
-    assert producer.flush(30) == 0
+    assert producer.flush(120) == 0
 
 
 def archive(spark: SparkSession, node: NodeProcess, *topics: str, **given: Any) -> Any:
@@ -323,7 +323,7 @@ def test_a_snapshot_of_a_compacted_topic_has_the_values_of_its_time(
     for number in range(60):
         value = None if number == 30 else b"%d" % number + b"." * 100
         producer.produce(topic, value, key=b"key %d" % (number % 3), timestamp=FIRST_MS + number)
-        producer.flush(30)
+        producer.flush(120)
     archive(spark, node, topic)
     held = len(consumed(node, topic, "--from-beginning", "--exit-at-end"))
     wait_until(

@@ -36,7 +36,7 @@ def held(node: NodeProcess, topic: str, partitions: int) -> dict[int, list[tuple
     found: dict[int, list[tuple[bytes, int]]] = {}
     with open_consumer(node, unique("look")) as consumer:
         for partition in range(partitions):
-            end = consumer.get_watermark_offsets(KafkaPartition(topic, partition), timeout=30)[1]
+            end = consumer.get_watermark_offsets(KafkaPartition(topic, partition), timeout=120)[1]
             batches = read_range(
                 node.bootstrap, topic, partition, 0, end, columns=["key", "value", "headers"]
             )

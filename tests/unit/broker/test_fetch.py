@@ -106,7 +106,7 @@ def test_a_waiting_reader_learns_that_its_topic_is_deleted() -> None:
 
         await broker.topics.delete("orders")
 
-        (found,) = await asyncio.wait_for(waiting, 10)
+        (found,) = await asyncio.wait_for(waiting, 120)
         assert isinstance(found.error, TopicNotFound)
 
     run(scene())

@@ -27,7 +27,7 @@ from penstock.raft.messages import HeartbeatResponse
 
 HOST = "127.0.0.1"
 ONE, TWO, THREE = NodeId(1), NodeId(2), NodeId(3)
-_DEADLINE_S = 10.0
+_DEADLINE_S = 120.0
 
 
 @dataclass

@@ -33,7 +33,7 @@ def run(scene: Callable[[PeerStream, asyncio.StreamWriter], Awaitable[None]]) ->
             lambda: PeerStream(scratch, accepted.set_result), HOST, 0
         )
         _, writer = await asyncio.open_connection(HOST, server.sockets[0].getsockname()[1])
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(120):
             await scene(await accepted, writer)
         writer.close()
         server.close()
