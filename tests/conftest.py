@@ -7,11 +7,19 @@ Spark, which share a session, and they come first, because nothing else takes as
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 if TYPE_CHECKING:
     from xdist.scheduler import LoadFileScheduling
 
 _SPARK = "tests/spark/"
+
+# Examples are the same in every run, so that a run tells about the code and not about chance, and
+# may take their time on a busy machine. `--hypothesis-profile default` looks for others.
+settings.register_profile(
+    "steady", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.load_profile("steady")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
