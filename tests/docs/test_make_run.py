@@ -13,7 +13,8 @@ from tests.kafka_clients import wait_until
 def test_make_run_starts_a_node_and_says_how_to_try_it(tmp_path: Path) -> None:
     (tmp_path / ".venv").symlink_to(sys.prefix)
     out = tmp_path / "out"
-    environ = {**os.environ, "PENSTOCK_KAFKA_PORT": "0", "PENSTOCK_HTTP_PORT": "0"}
+    ports = ("PENSTOCK_KAFKA_PORT", "PENSTOCK_HTTP_PORT", "PENSTOCK_PEER_PORT")
+    environ = {**os.environ, **dict.fromkeys(ports, "0")}
     # The environment is there already; what is tested is what comes after the installation.
     command = ["make", "-f", str(ROOT / "Makefile"), "-o", ".venv/.installed", "run"]
     with out.open("w") as file:

@@ -32,7 +32,7 @@ SMALL_BYTES = 8 * 1024 * 1024
 def refusal(node: NodeProcess, topic: str) -> KafkaError:
     """Publish once and return the error that the node answers with."""
     refused: list[KafkaError | None] = []
-    sender = producer(node, **{"retries": 0, "message.timeout.ms": 5000})
+    sender = producer(node, **{"retries": 0, "message.timeout.ms": 120_000})
 
     def note(error: KafkaError | None, _message: Message) -> None:
         refused.append(error)
@@ -111,7 +111,7 @@ def test_a_full_disk_loses_nothing_and_publishes_work_when_there_is_room(
     assert metrics(node)["penstock_partitions_failed"] == 0
 
     filler.unlink()
-    (offset,) = publish(node, "orders", [b"there is room"], **{"message.timeout.ms": 20_000})
+    (offset,) = publish(node, "orders", [b"there is room"], **{"message.timeout.ms": 120_000})
     acknowledged[offset] = b"there is room"
     check_stored(node, acknowledged, refused)
     filler.write_bytes(b"")
@@ -139,7 +139,7 @@ def fill_up(
 ) -> None:
     """Publish until the node refuses."""
     already = len(refused)
-    settings = {"retries": 0, "message.timeout.ms": 10_000, "linger.ms": 0}
+    settings = {"retries": 0, "message.timeout.ms": 120_000, "linger.ms": 0}
     sender = producer(node, **settings)
 
     def note(error: KafkaError | None, message: Message) -> None:

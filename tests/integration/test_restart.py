@@ -90,7 +90,7 @@ def test_a_stopping_node_answers_what_is_in_flight_and_the_next_start_has_nothin
             refused.append(error)
 
     # One that is not answered is not sent again, so each one tells what became of it.
-    sender = producer(node, **{"retries": 0, "linger.ms": 0, "message.timeout.ms": 5000})
+    sender = producer(node, **{"retries": 0, "linger.ms": 0, "message.timeout.ms": 120_000})
     stop = threading.Event()
 
     def publish_on() -> None:
@@ -108,7 +108,7 @@ def test_a_stopping_node_answers_what_is_in_flight_and_the_next_start_has_nothin
     stop.set()
     publishing.join()
     sender.purge()
-    sender.flush(5)
+    sender.flush(WAIT_S)
 
     assert exit_code == 0
     assert logged(node, "node has stopped")
@@ -196,7 +196,7 @@ def test_a_node_that_is_told_to_stop_while_it_starts_stops(tmp_path: Path) -> No
     process = subprocess.Popen(
         [
             sys.executable, "-m", "penstock.cli", "serve", "--data-dir", str(node.data_dir),
-            "--kafka-port", "0", "--http-port", "0",
+            "--kafka-port", "0", "--http-port", "0", "--peer-port", "0",
         ],
         stderr=subprocess.PIPE,
         stdout=subprocess.DEVNULL,
