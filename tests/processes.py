@@ -19,10 +19,10 @@ STOP_DEADLINE_S = 120.0
 # Below the range from which the system takes ports for outgoing connections, so that a port is
 # still free when its node starts again.
 _FIXED_PORTS = range(20_000, 32_000)
-# Of two processes that run tests each has ports of its own: one that is free for a moment, because
-# its node is down, is not free for others.
-_WORKER = os.environ.get("PYTEST_XDIST_WORKER", "gw0")
-_WORKERS_MAX = 8
+# Of the processes that share the tests each has ports of its own: one that is free for a moment,
+# because its node is down, is not free for others.
+_WORKER = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+_WORKERS = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
 
 
 class NodeProcess:
@@ -239,7 +239,7 @@ class ClusterProcess:
 def free_ports(count: int) -> list[int]:
     """Return ports that nobody listens on and that no outgoing connection will take."""
     found: list[int] = []
-    own = _FIXED_PORTS[int(_WORKER.removeprefix("gw")) % _WORKERS_MAX :: _WORKERS_MAX]
+    own = _FIXED_PORTS[_WORKER::_WORKERS]
     for port in random.sample(own, len(own)):
         with socket.socket() as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -579,6 +579,7 @@ def conflicting_entries_are_cut_before_a_restart() -> None:
 
 
 _COMPACTED = replace(LOG, segment_bytes=1_000, compacts=True, dirty_ratio_min=0.2)
+_DELETED = replace(LOG, segment_bytes=1_000, deletes=True, retention_ms=-1, retention_bytes=1_000)
 _FILLER = bytes(400)
 
 
@@ -614,6 +615,21 @@ def compaction_beside_what_is_not_committed() -> None:
     stage.settle()
 
 
+def retention_of_old_segments() -> None:
+    """Old segments go, when a snapshot covers them, and no more than the topic gives up."""
+    stage = Stage(3, settings=replace(_DELETED, retention_bytes=2_500))
+    stage.win(1)
+    stage.until(1, 2, 3, leads=1)
+    for _ in range(12):
+        stage.publish(1, _FILLER)
+        stage.tick(2)
+    stage.until(1, 2, 3, leads=1)
+    stage[1].tidy()
+    stage.tick(5)
+    assert stage.log(1).log.first_index > 1
+    stage.settle()
+
+
 def power_cut_after_a_copied_snapshot() -> None:
     """A follower copies a snapshot and loses its power; what a cut takes is up to chance."""
     for seed in range(6):
@@ -636,10 +652,7 @@ def election_after_a_copied_snapshot() -> None:
 
 def _stage_with_a_copy(seed: int) -> Stage:
     """A group of which the third was away, and has copied what the others have deleted."""
-    settings = replace(
-        LOG, segment_bytes=1_000, deletes=True, retention_ms=-1, retention_bytes=1_000
-    )
-    stage = Stage(3, seed=seed, settings=settings)
+    stage = Stage(3, seed=seed, settings=_DELETED)
     stage.win(1)
     stage.until(1, 2, 3, leads=1)
     stage.power_off(3)

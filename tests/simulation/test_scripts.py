@@ -24,6 +24,7 @@ SCRIPTS = [
     scripts.records_behind_state_on_a_slow_disk,
     scripts.compaction_of_replaced_records,
     scripts.compaction_beside_what_is_not_committed,
+    scripts.retention_of_old_segments,
     scripts.power_cut_after_a_copied_snapshot,
     scripts.election_after_a_copied_snapshot,
     scripts.conflicting_entries_are_cut_before_a_restart,
