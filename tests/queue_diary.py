@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Self
 
 LEASE_MS = 2_000
-_CALL_TIMEOUT_S = 60.0
+_CALL_TIMEOUT_S = 20.0
 # An ack without an answer is sent again for this long, through whichever node.
 _ACK_AGAIN_S = 30.0
 

@@ -30,7 +30,7 @@ _PROGRESS_S = 5.0
 def main() -> int:
     """Run the command."""
     options = _options()
-    _prepare()
+    prepare()
     if options.seed is not None:
         return _replay(options)
     started_s = time.monotonic()
@@ -38,7 +38,7 @@ def main() -> int:
     deadline_s = started_s + options.seconds if options.seconds else float("inf")
     seeds = range(options.first, options.first + (options.seeds or sys.maxsize // 2))
     told_s = started_s
-    with multiprocessing.Pool(options.workers, initializer=_prepare) as pool:
+    with multiprocessing.Pool(options.workers, initializer=prepare) as pool:
         jobs = _jobs(seeds, options, deadline_s)
         for outcome in pool.imap_unordered(_play, jobs):
             if outcome is None:
@@ -126,7 +126,8 @@ def _options() -> argparse.Namespace:
     return options
 
 
-def _prepare() -> None:
+def prepare() -> None:
+    """Let a process play many histories quickly and without a word."""
     logging.disable(logging.CRITICAL)
     # Histories leave cycles behind; looking for them often costs more than their memory.
     gc.set_threshold(100_000, 20, 50)

@@ -656,8 +656,8 @@ def _stage_with_a_copy(seed: int) -> Stage:
     stage.win(1)
     stage.until(1, 2, 3, leads=1)
     stage.power_off(3)
-    for _ in range(8):
-        stage.publish(1, _FILLER)
+    for sequence in range(8):
+        stage.publish(1, _FILLER, sequence)
         stage.tick(2)
     for name in (1, 2):
         stage[name].save_snapshot()

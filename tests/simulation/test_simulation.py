@@ -14,7 +14,7 @@ from concurrent.futures import ProcessPoolExecutor
 import pytest
 
 from tests.architecture.sources import ROOT
-from tests.simulation.__main__ import _prepare
+from tests.simulation.__main__ import prepare
 from tests.simulation.world import Outcome, play
 
 SEEDS = 30
@@ -26,7 +26,7 @@ FORMER_FAILURES = (5, 132, 203, 210, 324, 20_004, 20_031)
 
 @pytest.fixture(scope="module")
 def outcomes() -> Iterator[list[Outcome]]:
-    with ProcessPoolExecutor(WORKERS, initializer=_prepare) as pool:
+    with ProcessPoolExecutor(WORKERS, initializer=prepare) as pool:
         yield list(pool.map(play, [*range(SEEDS), *FORMER_FAILURES]))
 
 

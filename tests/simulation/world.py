@@ -442,7 +442,7 @@ class World:
             stored = Entry(entry.index, Term(row.term), entry.kind, len(payload), payload)
             require(
                 stored.term == entry.term and self.referee.is_same(stored, entry),
-                "a stored entry is another one after the last power cut",
+                "a stored entry is not the committed one",
                 node.name,
                 entry.index,
             )
