@@ -125,7 +125,7 @@ def high_watermarks(node: NodeProcess) -> list[int]:
     return [int(found[f"penstock_partition_high_watermark{each}"]) for each in labels]
 
 
-@pytest.mark.timeout(600 + 10 * ROUNDS)
+@pytest.mark.timeout(900 + 10 * ROUNDS)
 def test_nothing_acknowledged_is_lost_when_the_node_is_killed_under_load(
     start_node: StartNode,
 ) -> None:

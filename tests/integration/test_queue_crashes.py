@@ -26,7 +26,7 @@ PARTITIONS = 3
 _MESSAGES_PER_ROUND = 150
 _QUIET_S = LEASE_MS / 1000 + 1
 
-pytestmark = [pytest.mark.crash, pytest.mark.timeout(600 + 20 * ROUNDS)]
+pytestmark = [pytest.mark.crash, pytest.mark.timeout(900 + 20 * ROUNDS)]
 
 
 def dead_letters(node: NodeProcess, topic: str) -> Counter[str]:

@@ -107,7 +107,7 @@ def wait_all_released(node: NodeProcess) -> None:
     wait_until(lambda: metrics(node).get(label) == 0, "all messages are released")
 
 
-@pytest.mark.timeout(600 + 10 * ROUNDS)
+@pytest.mark.timeout(900 + 10 * ROUNDS)
 @pytest.mark.parametrize("is_idempotent", [True, False])
 def test_scheduled_messages_come_once_although_the_node_is_killed(
     start_node: StartNode, *, is_idempotent: bool

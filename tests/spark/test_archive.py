@@ -143,7 +143,7 @@ def test_retention_takes_what_is_archived_and_a_read_has_it_all(
         subscribe=topic, includeDeleted=True, startingOffsets="earliest", maxBytesPerTrigger=15000
     ).load()
     query = stream.writeStream.format("memory").queryName("whole").trigger(availableNow=True)
-    query.start().awaitTermination(120)
+    query.start().awaitTermination(400)
 
     assert numbers_of(rows) == list(range(260))
     assert {(row["partition"], row["offset"]): row for row in before}.items() <= {
@@ -194,7 +194,7 @@ def run_and_be_killed(node: NodeProcess, topic: str, where: str) -> None:
     command += ["archive", "run", topic, "--once", "--url", node.http_url, "--master", "local[2]"]
     # Java that starts fast.
     environ = {**os.environ, "JAVA_TOOL_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
-    ended = subprocess.run(command, capture_output=True, timeout=300, env=environ)
+    ended = subprocess.run(command, capture_output=True, timeout=800, env=environ)
     assert ended.returncode == -signal.SIGKILL, ended.stderr.decode()[-2000:]
 
 
@@ -217,7 +217,7 @@ def test_a_repeated_micro_batch_adds_nothing(
 
     repeated = Recorder(bootstrap=job.bootstrap, url=job.url, archive=job.archive)
     query = repeated.start(spark, every_s=None)
-    query.awaitTermination(120)
+    query.awaitTermination(400)
 
     assert kept
     assert query.exception() is None
@@ -344,7 +344,7 @@ def consumed(node: NodeProcess, topic: str, *arguments: str) -> list[dict[str, A
     """Run `penstock consume` and return the messages that it writes."""
     command = [sys.executable, "-m", "penstock.cli", "consume", topic, "--json", *arguments]
     ended = subprocess.run(
-        [*command, "--bootstrap", node.bootstrap], capture_output=True, timeout=120
+        [*command, "--bootstrap", node.bootstrap], capture_output=True, timeout=400
     )
     assert ended.returncode == 0, ended.stderr.decode()
     return [json.loads(line) for line in ended.stdout.splitlines()]

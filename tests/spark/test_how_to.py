@@ -33,7 +33,7 @@ def test_a_page_about_commands_on_spark_can_be_followed(name: str, tmp_path: Pat
     quick = {"JAVA_TOOL_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
     java_home = {"JAVA_HOME": str(Path(str(shutil.which("java"))).resolve().parents[1])}
     with NodeProcess(tmp_path) as node:
-        reader = Reader(node, wait_s=300, environ={**quick, **java_home})
+        reader = Reader(node, wait_s=800, environ={**quick, **java_home})
         for block in blocks_of(ROOT / "docs" / "how-to" / f"{name}.md"):
             reader.follow(block)
 

@@ -112,7 +112,7 @@ def test_a_stream_goes_from_topic_to_topic(
             .trigger(availableNow=True)
             .start()
         )
-        assert query.awaitTermination(120)
+        assert query.awaitTermination(400)
 
     rows = reading(subscribe=target).load().collect()
     assert sorted(int(row.value) for row in rows) == list(range(200))

@@ -15,7 +15,7 @@ from tests.kafka_clients import new_topic, publish
 from tests.processes import NodeProcess
 
 RECORDS = 3_000
-DEADLINE_S = 240
+DEADLINE_S = 400
 DRIVER = Path(__file__).parent / "sink_driver.py"
 
 

@@ -12,6 +12,7 @@ SEED = 1
 
 @pytest.mark.alone
 @pytest.mark.crash
+@pytest.mark.timeout(1800)
 @pytest.mark.usefixtures("java")
 def test_every_record_arrives_once_while_driver_executor_and_broker_are_killed(
     tmp_path: Path,

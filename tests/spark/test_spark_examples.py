@@ -26,7 +26,7 @@ def test_a_topic_is_asked_in_sql(node: NodeProcess) -> None:
     assert producer.flush(DEADLINE_S) == 0
 
     command = [sys.executable, str(EXAMPLES / "spark_views.py"), topic, node.bootstrap]
-    done = subprocess.run(command, env=FAST_JAVA, capture_output=True, text=True, timeout=240)
+    done = subprocess.run(command, env=FAST_JAVA, capture_output=True, text=True, timeout=800)
 
     lines = done.stdout.splitlines()
     assert lines == ["partition 0: 3 records, 0 to 2", "a: 3", "b: 2"], done.stderr[-3000:]
@@ -54,7 +54,7 @@ def test_a_declarative_pipeline_makes_tables_of_a_topic(node: NodeProcess, tmp_p
             "--conf", f"spark.orders.topic={topic}",
         ],
         cwd=project, env={**FAST_JAVA, "PYSPARK_PYTHON": sys.executable},
-        capture_output=True, text=True, timeout=280,
+        capture_output=True, text=True, timeout=800,
     )  # fmt: skip
 
     assert done.returncode == 0, done.stderr[-3000:]

@@ -14,7 +14,7 @@ from tests.kafka_clients import new_topic, publish, unique
 from tests.processes import NodeProcess
 
 Streaming = Callable[..., DataStreamReader]
-WAIT_S = 120
+WAIT_S = 400
 
 
 def numbers(start: int, end: int) -> list[bytes | None]:

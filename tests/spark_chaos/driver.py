@@ -10,7 +10,7 @@ from typing import NamedTuple
 import psutil
 
 _EXECUTOR = "org.apache.spark.executor.CoarseGrainedExecutorBackend"
-_STOP_S = 30.0
+_STOP_S = 120.0
 
 
 class DriverProcess:

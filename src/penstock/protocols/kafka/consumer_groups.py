@@ -21,7 +21,7 @@ from penstock.groups import (
 )
 from penstock.protocols.kafka.api import Api, Context, plain_api
 from penstock.protocols.kafka.codec import NO_THROTTLE, milliseconds
-from penstock.protocols.kafka.errors import error_code
+from penstock.protocols.kafka.errors import error_fields
 from penstock.protocols.kafka.group_admin import authorized_operations
 
 _CONSUMER_MEMBER = 1
@@ -47,8 +47,7 @@ async def _heartbeat(
     except PenstockError as error:
         return beat_out.ConsumerGroupHeartbeatResponse(
             throttle_time=NO_THROTTLE,
-            error_code=error_code(error),
-            error_message=str(error),
+            **error_fields(error),
             member_epoch=i32(0),
             heartbeat_interval=_NO_INTERVAL,
         )
@@ -128,8 +127,7 @@ async def _described(
         )
     except PenstockError as error:
         return describe_out.DescribedGroup(
-            error_code=error_code(error),
-            error_message=str(error),
+            **error_fields(error),
             group_id=group_id,
             group_state="Dead",
             group_epoch=i32(0),

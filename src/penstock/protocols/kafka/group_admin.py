@@ -18,7 +18,7 @@ from penstock.errors import InvalidGroupId, NotCoordinator, PenstockError
 from penstock.groups import DeleteGroup, DescribeGroup, GroupDescribed, GroupsListed
 from penstock.protocols.kafka.api import Api, Context, plain_api
 from penstock.protocols.kafka.codec import NO_THROTTLE
-from penstock.protocols.kafka.errors import error_code
+from penstock.protocols.kafka.errors import error_code, error_fields
 
 _DEAD = "Dead"
 _SHARE = "share"
@@ -121,8 +121,7 @@ async def _described(
         )
     except PenstockError as error:
         return describe_out.DescribedGroup(
-            error_code=error_code(error),
-            error_message=str(error),
+            **error_fields(error),
             group_id=group_id,
             group_state=_DEAD,
             protocol_type="",

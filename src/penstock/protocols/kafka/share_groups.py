@@ -14,7 +14,7 @@ from penstock.errors import PenstockError
 from penstock.groups import ShareAssignment, ShareBeat, ShareMember
 from penstock.protocols.kafka.api import Api, Context, plain_api
 from penstock.protocols.kafka.codec import NO_THROTTLE
-from penstock.protocols.kafka.errors import error_code
+from penstock.protocols.kafka.errors import error_fields
 from penstock.protocols.kafka.group_admin import authorized_operations, check_coordinator
 
 _NO_INTERVAL = i32Timedelta.parse(dt.timedelta(0))
@@ -47,8 +47,7 @@ async def _heartbeat(
     except PenstockError as error:
         return beat_out.ShareGroupHeartbeatResponse(
             throttle_time=NO_THROTTLE,
-            error_code=error_code(error),
-            error_message=str(error),
+            **error_fields(error),
             member_epoch=i32(0),
             heartbeat_interval=_NO_INTERVAL,
         )
@@ -89,8 +88,7 @@ def _described(group_id: GroupId, context: Context, operations: i32) -> describe
         group = context.broker.share.members_of(group_id)
     except PenstockError as error:
         return describe_out.DescribedGroup(
-            error_code=error_code(error),
-            error_message=str(error),
+            **error_fields(error),
             group_id=group_id,
             group_state="Dead",
             group_epoch=i32(0),

@@ -21,7 +21,7 @@ from penstock.ids import Offset, TopicPartition
 from penstock.protocols.kafka.api import Api, Context, plain_api
 from penstock.protocols.kafka.codec import NO_THROTTLE
 from penstock.protocols.kafka.configs import creation_configs
-from penstock.protocols.kafka.errors import error_code
+from penstock.protocols.kafka.errors import error_code, error_fields
 
 
 def apis() -> list[Api]:
@@ -93,8 +93,7 @@ def _refused_topic(name: TopicName, error: PenstockError) -> create_out.Creatabl
     return create_out.CreatableTopicResult(
         name=name,
         topic_id=None,
-        error_code=error_code(error),
-        error_message=str(error),
+        **error_fields(error),
         configs=(),
     )
 
