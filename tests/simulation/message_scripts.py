@@ -3,10 +3,12 @@
 from collections.abc import Callable, Coroutine
 from typing import Any
 
+from penstock.broker.queue_values import Reject
 from penstock.cluster.partition_queue import Delivery
-from penstock.delivery import GroupSettings, Receipt
+from penstock.cluster.topic_machine import decode_event
+from penstock.delivery import DeadLettered, GroupSettings, Receipt
 from penstock.errors import PenstockError
-from penstock.raft import Append
+from penstock.raft import Append, Entry, EntryKind, Message
 from penstock.record import (
     DELIVER_AT,
     IDEMPOTENCY_KEY,
@@ -172,3 +174,37 @@ def lease_of_one_of_two_is_extended() -> None:
     back = stage.receive(2)
     assert [record.offset for record in back.records] == [both.records[1].offset]
     stage.settle()
+
+
+def leader_is_lost_between_a_copy_and_its_settlement() -> None:
+    """A dead letter is copied, and the next leader finds its message still dying."""
+    stage = MessageStage()
+    stage.send()
+    stage.tick(3)
+    delivery = stage.receive(1)
+    stage.network.passes = _settles_no_dead_letter
+    stage.books.sent["reject"].add((_GROUP, delivery.number, delivery.records[0].offset))
+    stage.ask(
+        lambda node: node.services.settlement.reject(
+            "orders", _GROUP, [Reject(_receipt(delivery), "never")]
+        )
+    )
+    stage.tick(8)
+    assert len(stage.books._copies) == 1
+    assert stage.books.groups[_GROUP].dying
+    stage.power_off(1)
+    stage.heal()
+    stage.win(2)
+    stage.until(2, 3, leads=2)
+    stage.tick(10)
+    assert not stage.books.groups[_GROUP].dying
+    stage.settle()
+
+
+def _settles_no_dead_letter(message: Message) -> bool:
+    return not (isinstance(message, Append) and any(map(_is_settlement, message.entries)))
+
+
+def _is_settlement(entry: Entry) -> bool:
+    is_state = entry.kind is EntryKind.STATE
+    return is_state and isinstance(decode_event(bytes(entry.payload)), DeadLettered)

@@ -21,6 +21,9 @@ EVENTS = 20_000
 # these does. What fewer than a quarter of all histories notice has a script.
 SEEDS = range(40)
 BY_SCRIPT = {
+    "a_dead_letter_is_copied_by_two_leaders": (
+        message_scripts.leader_is_lost_between_a_copy_and_its_settlement
+    ),
     "a_message_is_released_while_its_cancellation_is_under_way": (
         message_scripts.message_becomes_due_while_it_is_being_cancelled
     ),
@@ -76,7 +79,6 @@ BY_SEED = {
 # These are planted in the delivery of messages, and noticed by histories that have consumers.
 MESSAGES_BY_SEED = {
     "a_cancelled_message_stays_in_the_stage": 0,
-    "a_dead_letter_is_copied_by_two_leaders": 0,
     "a_dying_message_is_settled_before_its_copy_is_there": 0,
     "a_lease_that_was_not_committed_is_handed_out_again": 0,
     "a_released_message_stays_in_the_stage": 0,

@@ -34,6 +34,7 @@ SCRIPTS = [
     message_scripts.message_becomes_due_while_it_is_being_cancelled,
     message_scripts.receipt_outlives_its_lease,
     message_scripts.lease_of_one_of_two_is_extended,
+    message_scripts.leader_is_lost_between_a_copy_and_its_settlement,
 ]
 
 
