@@ -271,6 +271,10 @@ class NotLeader(Unavailable):
     """This node does not lead the partition."""
 
 
+class TopicFenced(Unavailable):
+    """The topic takes no writes for a moment: it is about to get another number of partitions."""
+
+
 class NotEnoughReplicas(Unavailable):
     """Too few replicas are in step to accept a write."""
 

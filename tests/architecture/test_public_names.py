@@ -13,17 +13,18 @@ PUBLIC_NAMES = {
         AsyncSchedule AsyncSubscription AsyncTaskQueue BOOTSTRAP_DEFAULT BlockedKey
         BufferLimits BufferedProducer ClearingChoice Client ClusterAdmin ClusterNode
         ClusterOverview ClusterPartition ClusterReplica Connection Consumer DeadLetter
-        DeadLetterChoice DeadLetters Disconnection EnqueuedTask GroupDescription
+        DeadLetterChoice DeadLetters Disconnection EnqueuedTask FencedPartition GroupDescription
         GroupListing Groups Header JournalEntry JournalPage LeaseOptions Leased
         LeasedMessage MemberDescription Message NewMessage NewTopic OffsetRange PartitionBounds
         PartitionDescription
         PartitionEnd PartitionProgress Placement Producer Publication PublishOptions
         Published QueueGroup QueueGroupPartition QueueGroupSetting QueueGroupSummary
-        QueueGroupTotals QueueGroups ReceiveOptions Redriven Refusal Schedule SchedulePage
+        QueueGroupTotals QueueGroups ReceiveOptions Redriven Refusal ReshardStatus Reshards Schedule
+        SchedulePage
         ScheduledMessage SettingValue StageName StagedPart StagedWriter Subscription Task TaskApp
         TaskGivenUp TaskOptions
         TaskPostponed TaskQueue TaskStatus TaskTypeStats TopicDescription TopicDetails
-        TopicListing TopicSetting TopicSummary TraceStep URL_DEFAULT Worker WorkerCounts
+        TopicFence TopicListing TopicSetting TopicSummary TraceStep URL_DEFAULT Worker WorkerCounts
         WorkerSettings WriterState check_url
     """,
     "penstock.errors": """
@@ -38,7 +39,7 @@ PUBLIC_NAMES = {
         NotEnoughReplicas NotFound NotLeader OffsetOutOfRange OutOfOrderSequence PenstockError
         ProducerFenced RebalanceInProgress ShareSessionNotFound ShuttingDown StageFull StageTooLarge
         StaleMemberEpoch
-        StorageFailed TimedOut TopicExists TopicIdMismatch TopicNotFound Unavailable
+        StorageFailed TimedOut TopicExists TopicFenced TopicIdMismatch TopicNotFound Unavailable
         UnknownLeaderEpoch UnknownMember UnknownProducer UnreleasedInstanceId
         UnsupportedAssignor UnsupportedBatchFormat UnsupportedCompression UnsupportedForTopic
         UnsupportedVersion WriteExpired WriteNotStaged WriterFenced
@@ -52,6 +53,7 @@ PUBLIC_NAMES = {
         ArchivedPartitionStatus ArchivedTopicId Compacted Verdict archive_statuses
         Replay compact_archive read_here run_replay verify_archive
         Reshard ReshardPlan ReshardSettings ReshardVerdict
+        Switch SwitchNote SwitchOutcome SwitchSettings
     """,
     "penstock.testing": """
         AsyncEmbeddedBroker DriftingClock EmbeddedBroker MachineStopped Schedule SimClock SimDisk

@@ -27,6 +27,7 @@ from penstock.broker.queue_values import (
     ResetPlan,
 )
 from penstock.broker.queues import Queues
+from penstock.broker.resharding import FencedPartition, ReshardStatus, TopicFence
 from penstock.broker.schedule import Schedule, Scheduled
 from penstock.broker.share import Acknowledged, Acquired, SharePartition
 from penstock.broker.share_settings import SHARE_SETTINGS
@@ -64,6 +65,7 @@ __all__ = [
     "DeadLetterFilter",
     "DeadLetters",
     "EnqueuedTask",
+    "FencedPartition",
     "FetchRequest",
     "Fetched",
     "FileRange",
@@ -94,6 +96,7 @@ __all__ = [
     "Reject",
     "ResetPlan",
     "ResetTarget",
+    "ReshardStatus",
     "Schedule",
     "Scheduled",
     "SettingType",
@@ -104,6 +107,7 @@ __all__ = [
     "Statistics",
     "TaskStatus",
     "Topic",
+    "TopicFence",
     "TraceKind",
     "TraceStep",
     "TypeStatus",

@@ -19,6 +19,7 @@ from penstock.broker.messages import Messages
 from penstock.broker.operations import Operations
 from penstock.broker.publish import Publisher
 from penstock.broker.queues import Queues
+from penstock.broker.resharding import Reshards
 from penstock.broker.schedule import Schedule
 from penstock.broker.share import ShareGroups
 from penstock.broker.statistics import NodeCollector, Statistics
@@ -81,6 +82,7 @@ class Broker:
             TaskParts(self.topics, self.messages, self.queues, self.schedule),
         )
         self.writes = Writes(self.cluster, self.calls, self.publisher, options, workplace.clock)
+        self.reshards = Reshards(self.cluster, self.calls)
         self.operations = Operations(self.cluster, options.node_id)
         self.housekeeper = Housekeeper(self.cluster, self.space, options, workplace)
         self.registry = CollectorRegistry()

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from penstock.broker.statistics import Statistics
 from penstock.cluster import Cluster, Partition
-from penstock.errors import FencedLeaderEpoch, PenstockError, UnknownLeaderEpoch
+from penstock.errors import FencedLeaderEpoch, NotLeader, PenstockError, UnknownLeaderEpoch
 from penstock.ids import Offset, TopicPartition
 from penstock.log import FileRange
 
@@ -69,19 +69,26 @@ class Fetcher:
     ) -> list[Fetched]:
         """Look again whenever something is committed; nothing was enough a moment ago."""
         more = asyncio.Event()
+        names_version = self._cluster.metadata.names_version
         watched = [self._cluster.partition(request.place) for request in requests]
+
+        def look() -> list[Fetched]:
+            if self._cluster.metadata.names_version != names_version:
+                return [_renamed(request) for request in requests]
+            return self._collect(requests, bytes_max)
+
         for partition in watched:
             partition.log.watch(more.set)
         try:
             async with asyncio.timeout(wait_ms / 1000):
                 while True:
                     await more.wait()
-                    found = self._collect(requests, bytes_max)
+                    found = look()
                     if _is_enough(found, bytes_min):
                         return found
                     more.clear()
         except TimeoutError:
-            return self._collect(requests, bytes_max)
+            return look()
         finally:
             for partition in watched:
                 partition.log.unwatch(more.set)
@@ -114,6 +121,11 @@ class Fetcher:
         except PenstockError as error:
             return Fetched(request.place, error=error)
         return Fetched(request.place, partition.high_watermark, partition.start_offset, data)
+
+
+def _renamed(request: FetchRequest) -> Fetched:
+    """Send a reader to look up its topic: what has the name now may be another one."""
+    return Fetched(request.place, error=NotLeader(f"{request.place} may be another one by now"))
 
 
 def check_epoch(partition: Partition, leader_epoch: int) -> None:

@@ -116,7 +116,7 @@ class Groups:
 
     def topics_changed(self, topics: Sequence[Topic]) -> None:
         """Tell all groups which topics there are."""
-        self._topics = {topic.name: TopicInfo(topic.topic_id, topic.partitions) for topic in topics}
+        self._topics = {topic.name: _info(topic) for topic in topics}
         for driver in self._drivers.values():
             driver.topics_changed(self._topics)
 
@@ -165,6 +165,10 @@ class Groups:
             driver.close(ShuttingDown("the node is stopping"))
 
 
+def _info(topic: Topic) -> TopicInfo:
+    return TopicInfo(topic.topic_id, topic.partitions, topic.era, topic.positions)
+
+
 # How soon a shard is looked at again whose events may or may not come true.
 _LOOK_AGAIN_S = 0.1
 
@@ -197,8 +201,7 @@ class _ShardDriver:
             return
         self.is_leading = is_leading
         if is_leading:
-            self._shard.became_leader(self._clock.now_ms())
-            self._set_timer()
+            self._carry_out(self._shard.became_leader(self._clock.now_ms()))
         else:
             self._carry_out(self._shard.resigned())
 

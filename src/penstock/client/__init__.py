@@ -61,6 +61,7 @@ from penstock.client.queue_groups import (
     QueueGroupTotals,
     TraceStep,
 )
+from penstock.client.reshards import FencedPartition, Reshards, ReshardStatus, TopicFence
 from penstock.client.schedule import AsyncSchedule, Schedule, ScheduledMessage, SchedulePage
 from penstock.client.subscriptions import AsyncSubscription, Subscription
 from penstock.client.tasks import (
@@ -117,6 +118,7 @@ __all__ = [
     "DeadLetters",
     "Disconnection",
     "EnqueuedTask",
+    "FencedPartition",
     "GroupDescription",
     "GroupListing",
     "Groups",
@@ -149,6 +151,8 @@ __all__ = [
     "ReceiveOptions",
     "Redriven",
     "Refusal",
+    "ReshardStatus",
+    "Reshards",
     "Schedule",
     "SchedulePage",
     "ScheduledMessage",
@@ -167,6 +171,7 @@ __all__ = [
     "TaskTypeStats",
     "TopicDescription",
     "TopicDetails",
+    "TopicFence",
     "TopicListing",
     "TopicSetting",
     "TopicSummary",

@@ -31,6 +31,7 @@ from penstock.client.publications import (
     publish_call,
 )
 from penstock.client.queue_groups import QueueGroups, TraceStep, trace_call
+from penstock.client.reshards import Reshards
 from penstock.client.retries import Route
 from penstock.client.schedule import Schedule
 from penstock.client.subscriptions import LeaseKeeper, Subscription
@@ -78,6 +79,7 @@ class Client:
         self.dead_letters = DeadLetters(self._caller)
         self.schedule = Schedule(self._caller)
         self.archives = Archives(self._caller)
+        self.reshards = Reshards(self._caller)
         self._keys = IdempotencyKeys() if is_idempotent else None
         self._keeper: LeaseKeeper = LeaseKeeper(self._extend_all)
 

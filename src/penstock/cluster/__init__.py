@@ -31,6 +31,7 @@ from penstock.cluster.metadata import (
     check_growth,
     check_new_topic,
     check_partition_count,
+    check_positions,
     check_topic_name,
 )
 from penstock.cluster.overview import Survey
@@ -40,6 +41,14 @@ from penstock.cluster.partition_queue import PartitionQueue
 from penstock.cluster.partition_stage import ScheduledRecord
 from penstock.cluster.placement import choose_replicas, plan_moves
 from penstock.cluster.replicated_log import ReplicatedLog
+from penstock.cluster.resharding import (
+    BeginReshard,
+    CancelReshard,
+    FenceTopic,
+    LiftFence,
+    Resharding,
+    SwitchTopics,
+)
 from penstock.cluster.staged_writes import StagedBatch
 from penstock.cluster.status import PartitionStatus, ReplicaStatus
 from penstock.cluster.topic_machine import Archived, StartMoved, decode_event
@@ -70,6 +79,8 @@ __all__ = [
     "LEASE_MS_MAX",
     "METADATA_GROUP",
     "Archived",
+    "BeginReshard",
+    "CancelReshard",
     "ChangeReplicas",
     "Cluster",
     "ClusterMetadata",
@@ -80,10 +91,12 @@ __all__ = [
     "DirectoryLock",
     "DiskSpace",
     "DrainNode",
+    "FenceTopic",
     "FlushPace",
     "ForgetGroup",
     "ForgetShareGroup",
     "Housekeeper",
+    "LiftFence",
     "Machine",
     "Node",
     "Partition",
@@ -97,6 +110,7 @@ __all__ = [
     "Replicas",
     "ReplicatedLog",
     "RequestKind",
+    "Resharding",
     "Return",
     "ScheduledRecord",
     "SettingDefinition",
@@ -104,6 +118,7 @@ __all__ = [
     "StagedBatch",
     "StartMoved",
     "Survey",
+    "SwitchTopics",
     "Topic",
     "TopicSettings",
     "Waiter",
@@ -119,6 +134,7 @@ __all__ = [
     "check_growth",
     "check_new_topic",
     "check_partition_count",
+    "check_positions",
     "check_settings",
     "check_topic_name",
     "choose_replicas",

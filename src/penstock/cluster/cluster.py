@@ -14,6 +14,7 @@ from typing import Any
 
 from penstock.cluster.changes import MetadataChanges
 from penstock.cluster.contact import Contact
+from penstock.cluster.fence_expiry import FenceExpiry
 from penstock.cluster.formation import Formation
 from penstock.cluster.founding import FoundingFile
 from penstock.cluster.leaders import LeaderTable
@@ -218,6 +219,7 @@ class Cluster:
             lambda: self.replicas.open_metadata(founding, are_others_expected=are_others_expected)
         )
         self._metadata_opened(log)
+        self.metadata.watch(self.replicas.follow_names)
         self.metadata.watch(self._work.set)
         self._spawn(self._reconcile_rounds())
         self._spawn(self._steward_rounds())
@@ -356,9 +358,13 @@ class Cluster:
 
     async def _steward_rounds(self) -> None:
         stewardship = Stewardship(self.metadata, self._queue)
+        fences = FenceExpiry(self.metadata)
         while True:
             await asyncio.sleep(_STEWARD_INTERVAL_S)
-            for command in stewardship.tend(list(self.replicas.by_group.values())):
+            commands = stewardship.tend(list(self.replicas.by_group.values()))
+            if self._changes.log is not None and self._changes.log.is_serving:
+                commands += fences.overdue(self._workplace.clock.steady_s())
+            for command in commands:
                 with suppress(PenstockError):
                     await self.change(command)
 

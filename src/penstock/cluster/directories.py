@@ -4,10 +4,12 @@ LOCK                          held by the running process
 metadata/                     the cluster's metadata log
 groups/shards                 how many shards there are
 groups/<shard>/               consumer groups and their offsets
-topics/<topic>/id             the topic's id, so that leftovers of an older topic are noticed
-topics/<topic>/<partition>/   the partition's log
+topics/<files>/id             the topic's id, so that leftovers of an older topic are noticed
+topics/<files>/<partition>/   the partition's log
 deleted/<topic id>/           on its way out
 damaged/<log>.<n>/            replicas that could not be opened, kept for people to look at
+
+<files> is the name under which the topic was created; it stays when the topic is renamed.
 """
 
 import contextlib
@@ -20,7 +22,6 @@ from pathlib import Path
 
 from penstock.cluster.small_file import put_small_file
 from penstock.errors import Corruption, DataDirectoryInUse, InvalidConfiguration
-from penstock.ids import TopicPartition
 from penstock.log import Disk
 
 logger = logging.getLogger(__name__)
@@ -80,27 +81,27 @@ class Directories:
         """The log of one shard of the consumer groups."""
         return self._data_dir / "groups" / str(shard)
 
-    def partition(self, topic: str, partition: int) -> Path:
+    def partition(self, files: str, partition: int) -> Path:
         """The log of one partition."""
-        return self._topics / topic / str(partition)
+        return self._topics / files / str(partition)
 
-    def claim_topic(self, name: str, topic_id: uuid.UUID) -> None:
+    def claim_topic(self, files: str, topic_id: uuid.UUID) -> None:
         """Make the topic's directory its own; leftovers of an older topic are moved away.
 
         A crash before the id is durable leaves a directory without records, because partitions
         are opened only after this returns.
         """
-        directory = self._topics / name
+        directory = self._topics / files
         found = self._id_in(directory)
         if found == topic_id:
             return
         if found is not None:
-            self.discard_topic(name, found)
+            self.discard_topic(files, found)
         self._write(directory / _ID_FILE, str(topic_id))
 
-    def discard_topic(self, name: str, topic_id: uuid.UUID) -> None:
+    def discard_topic(self, files: str, topic_id: uuid.UUID) -> None:
         """Take a topic's files out of sight in one step; `empty_deleted` removes them."""
-        directory = self._topics / name
+        directory = self._topics / files
         if not self._disk.exists(directory):
             return
         self._disk.rename(directory, self._deleted / str(topic_id))
@@ -112,13 +113,11 @@ class Directories:
             if topic_id is not None and was_deleted(topic_id):
                 self.discard_topic(name, topic_id)
 
-    def discard_partition(self, place: TopicPartition) -> None:
-        """Move the files of a partition away that other nodes keep now."""
-        self._discard(self.partition(place.topic, place.partition))
-
-    def discard_shard(self, shard: int) -> None:
-        """Move the files of a shard away that other nodes keep now."""
-        self._discard(self.group_shard(shard))
+    def discard_replica(self, directory: Path) -> None:
+        """Move the files of a replica away that other nodes keep now."""
+        if self._disk.exists(directory):
+            self._disk.rename(directory, self._deleted / str(uuid.uuid4()))
+            self._disk.sync_directory(directory.parent)
 
     def set_aside(self, source: Path, name: str) -> None:
         """Move a damaged replica away, where nobody uses it and nothing is lost of it."""
@@ -128,11 +127,6 @@ class Directories:
         self._disk.rename(source, damaged / f"{name}.{number}")
         self._disk.sync_directory(source.parent)
         self._disk.sync_directory(damaged)
-
-    def _discard(self, directory: Path) -> None:
-        if self._disk.exists(directory):
-            self._disk.rename(directory, self._deleted / str(uuid.uuid4()))
-            self._disk.sync_directory(directory.parent)
 
     def report_unknown(self, is_current: Callable[[uuid.UUID], bool]) -> None:
         """Name directories that no topic explains; they are kept, the metadata may be lost."""

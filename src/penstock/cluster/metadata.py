@@ -12,6 +12,19 @@ from collections.abc import Callable, Iterator, Mapping
 import msgspec
 
 from penstock.cluster.machine import RecordlessMachine
+from penstock.cluster.resharding import (
+    BeginReshard,
+    CancelReshard,
+    FenceTopic,
+    LiftFence,
+    Resharding,
+    SwitchTopics,
+    begun,
+    check_fence,
+    fenced,
+    lifted,
+    own,
+)
 from penstock.cluster.topic_settings import check_group_settings, check_settings
 from penstock.errors import (
     Conflict,
@@ -216,6 +229,11 @@ Command = (
     | ForgetShareGroup
     | ForgetGroup
     | AllocateProducerIds
+    | BeginReshard
+    | FenceTopic
+    | LiftFence
+    | SwitchTopics
+    | CancelReshard
 )
 
 
@@ -230,6 +248,19 @@ class Topic(msgspec.Struct, frozen=True):
     """The request that last added partitions."""
     groups: dict[str, dict[str, str]] = {}
     """The queue groups, each with the settings that are its own."""
+    directory: str = ""
+    """Where its files are, when that is not its name: a topic that is renamed does not move."""
+    resharding: Resharding | None = None
+    """The copy that is to take its place, or has taken it."""
+    era: int = 0
+    """The fence under which it came to its name; 0 for a topic that was created under it."""
+    positions: dict[str, tuple[int, ...]] = {}
+    """Where consumer groups go on that knew another topic under the name."""
+
+    @property
+    def files(self) -> str:
+        """The name of the directory that holds its partitions."""
+        return self.directory or self.name
 
     @property
     def partitions(self) -> int:
@@ -247,6 +278,7 @@ class _Snapshot(msgspec.Struct, frozen=True):
     next_producer_id: int
     next_group: int
     share_groups: dict[str, dict[str, str]] = {}
+    last_fence: int = 0
 
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -271,6 +303,9 @@ class ClusterMetadata(RecordlessMachine):
         self._names: dict[uuid.UUID, str] = {}
         self._deleted: dict[uuid.UUID, None] = {}
         self._next_producer_id = 1
+        self.last_fence = 0
+        # Changes whenever a topic may have got another name.
+        self.names_version = 0
         self._watchers: list[Callable[[], None]] = []
 
     @property
@@ -356,6 +391,8 @@ class ClusterMetadata(RecordlessMachine):
                 first = self._next_producer_id
                 self._next_producer_id += count
                 return first
+            case BeginReshard() | FenceTopic() | LiftFence() | SwitchTopics() | CancelReshard():
+                return self._reshard(command)
 
     def _create(self, command: CreateTopic) -> Topic:
         known = self._topics.get(command.name)
@@ -368,6 +405,9 @@ class ClusterMetadata(RecordlessMachine):
         check_new_topic(command.name, len(command.placement), command.settings, self._topics)
         replicas = self._new_replicas(command.placement)
         topic = Topic(command.name, command.topic_id, replicas, command.settings)
+        if any(other.files == topic.files for other in self._topics.values()):
+            # No topic can be called that, so it is nobody else's.
+            topic = msgspec.structs.replace(topic, directory=f"@{topic.topic_id}")
         self._names[topic.topic_id] = topic.name
         return self._store(topic)
 
@@ -390,6 +430,7 @@ class ClusterMetadata(RecordlessMachine):
             # The same command again: its proposer had not heard that it was committed.
             return topic
         check_growth(topic, command.partitions)
+        self._check_unresharded(topic)
         added = self._new_replicas(command.placement[: command.partitions - topic.partitions])
         replicas = (*topic.replicas, *added)
         return self._store(
@@ -480,6 +521,89 @@ class ClusterMetadata(RecordlessMachine):
         groups = {name: each for name, each in topic.groups.items() if name != command.group}
         return self._store(msgspec.structs.replace(topic, groups=groups))
 
+    def _reshard(
+        self, command: BeginReshard | FenceTopic | LiftFence | SwitchTopics | CancelReshard
+    ) -> Topic | None:
+        match command:
+            case BeginReshard(topic_id, _, target):
+                self.topic_by_id(target)
+                topic = self.topic_by_id(topic_id)
+                return self._set_resharding(topic, begun(topic.resharding, command))
+            case FenceTopic(topic_id, reshard_id):
+                topic = self.topic_by_id(topic_id)
+                resharding = fenced(own(topic.resharding, reshard_id), self.last_fence + 1)
+                self.last_fence = max(self.last_fence, resharding.fence)
+                return self._set_resharding(topic, resharding)
+            case LiftFence(topic_id):
+                topic = self.topic_by_id(topic_id)
+                return self._set_resharding(topic, lifted(topic.resharding, command))
+            case SwitchTopics():
+                return self._switch(command)
+            case CancelReshard():
+                return self._cancel_reshard(command)
+
+    def _set_resharding(self, topic: Topic, resharding: Resharding | None) -> Topic:
+        return self._store(msgspec.structs.replace(topic, resharding=resharding))
+
+    def _switch(self, command: SwitchTopics) -> Topic:
+        former = self.topic_by_id(command.topic_id)
+        resharding = own(former.resharding, command.reshard_id)
+        if resharding.is_switched:
+            # The same command again: its proposer had not heard that it was committed.
+            return self.topic_by_id(resharding.target)
+        check_fence(resharding, command.fence)
+        copy = self.topic_by_id(resharding.target)
+        check_positions(copy, command.positions)
+        check_topic_name(command.former_name)
+        if command.former_name in self._topics:
+            raise TopicExists(f"topic {command.former_name!r} exists already")
+        switched = msgspec.structs.replace(
+            copy,
+            name=former.name,
+            directory=copy.files,
+            era=command.fence,
+            positions=command.positions,
+        )
+        kept = msgspec.structs.replace(
+            former,
+            name=command.former_name,
+            directory=former.files,
+            resharding=msgspec.structs.replace(resharding, is_switched=True),
+        )
+        del self._topics[copy.name]
+        for topic in (kept, switched):
+            self._topics[topic.name] = topic
+            self._names[topic.topic_id] = topic.name
+        self.names_version += 1
+        self._changed()
+        return switched
+
+    def _cancel_reshard(self, command: CancelReshard) -> Topic:
+        topic = self.topic_by_id(command.topic_id)
+        if topic.resharding is None:
+            # The same command again, or the reshard never began.
+            return topic
+        resharding = own(topic.resharding, command.reshard_id)
+        if resharding.is_switched:
+            raise Conflict(f"topic {topic.name!r} was switched to its copy; that cannot be undone")
+        if resharding.target in self._names:
+            self._delete(resharding.target)
+        return self._set_resharding(topic, None)
+
+    def _check_unresharded(self, topic: Topic) -> None:
+        """Partitions that a reshard does not know of would be left out of it."""
+        targets = (each.resharding.target for each in self._topics.values() if each.resharding)
+        is_source = topic.resharding is not None and not topic.resharding.is_switched
+        if is_source or (topic.topic_id in targets and not topic.era):
+            raise Conflict(f"topic {topic.name!r} takes part in a reshard; cancel that first")
+
+    def is_in_force(self, fence: int) -> bool:
+        """False when a fence was lifted; one that this node has not heard of yet is in force."""
+        return fence > self.last_fence or any(
+            topic.resharding is not None and topic.resharding.fence == fence
+            for topic in self._topics.values()
+        )
+
     def _store(self, topic: Topic) -> Topic:
         self._topics[topic.name] = topic
         self._changed()
@@ -503,6 +627,7 @@ class ClusterMetadata(RecordlessMachine):
                 self._next_producer_id,
                 self._next_group,
                 self.share_groups,
+                self.last_fence,
             )
         )
 
@@ -519,7 +644,11 @@ class ClusterMetadata(RecordlessMachine):
         self._names = {topic.topic_id: topic.name for topic in snapshot.topics}
         self._deleted = dict.fromkeys(snapshot.deleted)
         self._next_producer_id = snapshot.next_producer_id
+        self.last_fence = snapshot.last_fence
+        self.names_version += 1
         self.version = index
+        for notify in self._watchers:
+            notify()
 
 
 def _with_members(replicas: Replicas, members: tuple[tuple[int, int], ...], index: int) -> Replicas:
@@ -584,6 +713,16 @@ def check_growth(topic: Topic, partitions: int) -> None:
             f"topic {topic.name!r} has {topic.partitions} partitions and can grow to at most"
             f" {PARTITIONS_MAX}; {partitions} was asked for"
         )
+
+
+def check_positions(copy: Topic, positions: Mapping[str, tuple[int, ...]]) -> None:
+    """Raise `InvalidRequest` when groups cannot go on there."""
+    for group, offsets in positions.items():
+        if len(offsets) != copy.partitions or min(offsets) < 0:
+            raise InvalidRequest(
+                f"group {group!r} is to go on at {list(offsets)[:20]}; {copy.partitions} offsets"
+                " from 0 on are needed"
+            )
 
 
 def check_topic_name(name: str) -> None:

@@ -10,6 +10,7 @@ from pyroaring import BitMap64
 
 from penstock.cluster.deliveries import DeliveryHost
 from penstock.cluster.machine import Machine
+from penstock.cluster.partition_fence import PartitionFence, is_unknown
 from penstock.cluster.partition_intake import Intake
 from penstock.cluster.partition_queue import PartitionQueue
 from penstock.cluster.partition_stage import PartitionStage
@@ -77,17 +78,20 @@ class Partition:
         machine: TopicMachine,
         queue: PartitionQueue,
         workplace: Workplace,
+        *,
+        is_fence_in_force: Callable[[int], bool] = is_unknown,
     ) -> None:
         self.place = place
         self.log = log
         self.queue = queue
-        self.intake = Intake(log, machine, workplace, self._propose_in_sequence)
-        self.stage = PartitionStage(place, log, machine, workplace)
-        self.writes = PartitionWrites(log, machine, workplace)
+        self.fence = PartitionFence(log, machine, is_fence_in_force)
+        self.intake = Intake(log, machine, workplace, self._propose_in_sequence, self.fence)
+        self.stage = PartitionStage(place, log, machine, workplace, self.fence)
+        self.writes = PartitionWrites(log, machine, workplace, self.fence)
         log.entry_reader = StagedEntries(self.stage, self.writes)
         self._machine = machine
         self._in_flight: dict[int, _InFlight] = {}
-        self._turned_away = TurnedAway(workplace.clock)
+        self.turned_away = TurnedAway(workplace.clock)
         self.traffic = Traffic()
 
     @classmethod
@@ -104,6 +108,7 @@ class Partition:
         transport: Transport,
         raft_settings: RaftSettings,
         host: DeliveryHost,
+        is_fence_in_force: Callable[[int], bool] = is_unknown,
     ) -> "Partition":
         """Open the partition's files, recovering them when needed. Runs in a thread.
 
@@ -121,7 +126,20 @@ class Partition:
             raft_settings=raft_settings,
         )
         queue = PartitionQueue(place, log, machine, workplace, host=host)
-        return cls(place, log, machine, queue, workplace)
+        return cls(place, log, machine, queue, workplace, is_fence_in_force=is_fence_in_force)
+
+    def rename(self, place: TopicPartition, *, era: int) -> None:
+        """Go by the name that the topic has now; `era` says since when it has that name."""
+        self.place = place
+        self.log.rename(str(place))
+        self.queue.rename(place, era=era)
+
+    def take_refusals_of(self, former: "Partition") -> None:
+        """Know of batches that were turned away by the partition that had this one's name.
+
+        They come here next, and must not be overtaken by those that follow them.
+        """
+        self.turned_away.take_over(former.turned_away)
 
     @property
     def start_offset(self) -> Offset:
@@ -161,6 +179,7 @@ class Partition:
         """
         header = batch.header
         if not header.has_producer:
+            self.fence.check()
             return self.log.propose_records(batch, waits_for_commit=waits_for_commit)
         return self._propose_in_sequence(header, lambda: self.log.propose_records(batch))
 
@@ -172,13 +191,14 @@ class Partition:
         # before it under another epoch, and one of them may be committed under the next leader.
         try:
             self.log.check_writable()
+            self.fence.check()
         except PenstockError as error:
             self.refuse(header, error)
             raise
         in_flight = self._in_flight_of(header.producer_id)
         known = self._known(header.producer_id, in_flight)
         if known is None:
-            if reason := self._turned_away.reason_to_begin_with_another(header):
+            if reason := self.turned_away.reason_to_begin_with_another(header):
                 raise reason.with_traceback(None)
         elif self._is_repeated(known, header):
             return self._first_answer(header, in_flight)
@@ -187,7 +207,7 @@ class Partition:
         except PenstockError as error:
             self.refuse(header, error)
             raise
-        self._turned_away.accepted(header.producer_id)
+        self.turned_away.accepted(header.producer_id)
         in_flight = in_flight or _InFlight([])
         state = after_batch(known, header, -1)
         in_flight.batches.append(_Pending(header.base_sequence, answer, state))
@@ -200,7 +220,7 @@ class Partition:
         if header.has_producer:
             in_flight = self._in_flight_of(header.producer_id)
             known = self._known(header.producer_id, in_flight)
-            self._turned_away.note(header, reason, known=known)
+            self.turned_away.note(header, reason, known=known)
 
     def _known(self, producer_id: int, in_flight: "_InFlight | None") -> ProducerState | None:
         """Return a producer as it stands when all that it has in flight is committed."""
@@ -212,9 +232,9 @@ class Partition:
             return check_sequence(known, header) is not None
         except OutOfOrderSequence:
             awaited = next_sequence(known, header.producer_epoch)
-            if reason := self._turned_away.reason_to_wait(header, awaited):
+            if reason := self.turned_away.reason_to_wait(header, awaited):
                 raise reason.with_traceback(None) from None
-            if self._is_of_former_leader(known) and self._turned_away.may_be_overtaken(
+            if self._is_of_former_leader(known) and self.turned_away.may_be_overtaken(
                 header, awaited
             ):
                 raise NotLeader(
@@ -244,7 +264,7 @@ class Partition:
         while batches and batches[-1].answer.done():
             settled = batches.pop()
             if isinstance(reason := settled.answer.exception(), PenstockError):
-                self._turned_away.note_failed(
+                self.turned_away.note_failed(
                     producer_id, settled.state.epoch, settled.sequence, reason
                 )
         if batches:

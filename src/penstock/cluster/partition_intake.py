@@ -23,6 +23,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from penstock.cluster.partition_fence import PartitionFence
 from penstock.cluster.replicated_log import ReplicatedLog
 from penstock.cluster.topic_machine import TopicMachine, encode_stage_event
 from penstock.cluster.workplace import Workplace
@@ -116,12 +117,14 @@ class Intake:
         machine: TopicMachine,
         workplace: Workplace,
         in_sequence: InSequence,
+        fence: PartitionFence,
     ) -> None:
         self._log = log
         self._machine = machine
         self._arrivals = machine.arrivals
         self._workplace = workplace
         self._in_sequence = in_sequence
+        self._fence = fence
         self._in_flight: dict[bytes, _InFlight] = {}
         self._mark_timer: asyncio.TimerHandle | None = None
 
@@ -142,6 +145,7 @@ class Intake:
         if not any(_matters(each, now_ms) for each in attributes):
             return None
         self._log.check_serving()
+        self._fence.check()
         plan = self._plan(records, attributes, now_ms, window_ms)
         if plan.staged and batch.header.has_producer:
             plan.staged.update(dict.fromkeys(plan.kept, now_ms))

@@ -28,6 +28,7 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+from penstock.cluster.partition_fence import PartitionFence
 from penstock.cluster.replicated_log import ReplicatedLog
 from penstock.cluster.topic_machine import (
     TopicMachine,
@@ -87,12 +88,14 @@ class PartitionStage:
         log: ReplicatedLog,
         machine: TopicMachine,
         workplace: Workplace,
+        fence: PartitionFence,
     ) -> None:
-        self._place = place
+        self._number = place.partition
         self._log = log
         self._arrivals = machine.arrivals
         self._stage = machine.arrivals.stage
         self._workplace = workplace
+        self._fence = fence
         self._timer: asyncio.TimerHandle | None = None
         self._timer_due_ms = 0
         self._release: asyncio.Task[bool] | None = None
@@ -171,6 +174,8 @@ class PartitionStage:
             self._leaving = {waiting.number for waiting in found}
             scheduled = _first_bytes(await self._read(found))
             self._leaving = {each.waiting.number for each in scheduled}
+            if self._fence.is_closed:
+                break
             await self._log.propose_records(self._batch_of(scheduled))
             self.on_released(len(scheduled))
             has_released = True
@@ -178,14 +183,13 @@ class PartitionStage:
 
     def _batch_of(self, scheduled: Sequence[ScheduledRecord]) -> RecordBatch:
         now_ms = self._workplace.clock.now_ms()
-        partition = self._place.partition
         records = [
             Record(
                 offset,
                 now_ms,
                 each.record.key,
                 each.record.value,
-                (*each.record.headers, (ID, stage_id(partition, each.waiting.number).encode())),
+                (*each.record.headers, (ID, stage_id(self._number, each.waiting.number).encode())),
             )
             for offset, each in enumerate(scheduled)
         ]

@@ -7,6 +7,7 @@ expiry, not for months.
 
 from collections.abc import Callable, Sequence
 
+from penstock.cluster.partition_fence import PartitionFence
 from penstock.cluster.partition_stage import PartitionStage
 from penstock.cluster.replicated_log import ReplicatedLog
 from penstock.cluster.staged_writes import StagedBatch, StagedWrites, Stages, Writer
@@ -32,8 +33,15 @@ _SEQUENCE_MASK = 0x7FFFFFFF
 class PartitionWrites:
     """The writers of one partition, as far as its leader drives them."""
 
-    def __init__(self, log: ReplicatedLog, machine: TopicMachine, workplace: Workplace) -> None:
+    def __init__(
+        self,
+        log: ReplicatedLog,
+        machine: TopicMachine,
+        workplace: Workplace,
+        fence: PartitionFence,
+    ) -> None:
         self._log = log
+        self._fence = fence
         self._machine = machine
         self._workplace = workplace
         self._proposed_bytes = 0
@@ -70,6 +78,7 @@ class PartitionWrites:
     async def stage(self, event: WriteStaged, *, bytes_max: int) -> bool:
         """Keep a batch until its commit; False when the epoch is committed already."""
         self._log.check_serving()
+        self._fence.check()
         size_bytes = len(event.batch)
         self._check_room(event, bytes_max)
         self._proposed_bytes += size_bytes
@@ -150,6 +159,7 @@ class PartitionWrites:
 
     async def decide(self, event: WriteDecided) -> WriteDecided | None:
         """Let a run count; return the decision that holds, None when the epoch is finished."""
+        self._fence.check()
         held = await self._log.propose_state(encode_write_event(event))
         return held if isinstance(held, WriteDecided) else None
 

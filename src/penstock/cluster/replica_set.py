@@ -82,6 +82,7 @@ class ReplicaSet:
         self.delivery = DeliveryHost(self.group_settings)
         self.failures: dict[TopicPartition, PenstockError] = {}
         self._failed: dict[TopicPartition, Replicas] = {}
+        self._names_version = metadata.names_version
         self.on_released: Callable[[int], None] = lambda _: None
         self.on_decided: Callable[[TopicPartition], None] = lambda _: None
         self.on_opened: Callable[[ReplicatedLog, int | None], None] = lambda *_: None
@@ -148,6 +149,50 @@ class ReplicaSet:
             raise NotLeader(f"group {group} is not replicated here")
         log.check_open()
         return log
+
+    # Names.
+
+    def follow_names(self) -> None:
+        """Know every partition by the name that its topic has now.
+
+        Called in the step in which the metadata changes: nobody may look for a partition of a topic
+        and find that of the one which had the name before.
+        """
+        if self._names_version == self._metadata.names_version:
+            return
+        self._names_version = self._metadata.names_version
+        self._settings.clear()
+        known = {
+            replicas.group: (TopicPartition(topic.name, number), topic.era)
+            for topic in self._metadata.topics.values()
+            for number, replicas in enumerate(topic.replicas)
+        }
+        former, self._partitions = self._partitions, {}
+        for partition in former.values():
+            group = partition.log.identity.group
+            place, era = known.get(group, (_nowhere(group), 0))
+            self._partitions[place] = partition
+            if place != partition.place:
+                self._rename(partition, place, era)
+        for place, partition in self._partitions.items():
+            before = former.get(place)
+            if before is not None and before is not partition:
+                partition.take_refusals_of(before)
+        self._move_failures({group: place for group, (place, _) in known.items()})
+
+    def _rename(self, partition: Partition, place: TopicPartition, era: int) -> None:
+        logger.info("partition renamed", extra={"log": partition.log.name, "name": str(place)})
+        partition.rename(place, era=era)
+        partition.writes.on_decided = partial(self.on_decided, place)
+
+    def _move_failures(self, places: dict[int, TopicPartition]) -> None:
+        failures, failed = dict(self.failures), self._failed
+        self.failures.clear()
+        self._failed = {}
+        for former, replicas in failed.items():
+            place = former if former.topic == _SHARDS else places.get(replicas.group, former)
+            self.failures[place] = failures[former]
+            self._failed[place] = replicas
 
     # Opening and closing.
 
@@ -272,6 +317,11 @@ class ReplicaSet:
         return member in (*replicas.members, *replicas.leaving)
 
     async def _close_unwanted(self, topics: list[Topic]) -> None:
+        """Close replicas that are not to be here.
+
+        They are told by the numbers of their groups, which are never given twice: a topic may get
+        another name in the middle of a round.
+        """
         wanted = {
             TopicPartition(topic.name, number): replicas
             for topic in topics
@@ -283,16 +333,15 @@ class ReplicaSet:
             for number, shard in enumerate(self._metadata.shards)
             if self._is_mine(shard)
         }
-        for place, partition in list(self._partitions.items()):
+        groups = {replicas.group for replicas in wanted.values()}
+        for partition in self.partitions:
             group = partition.log.identity.group
-            if place not in wanted or wanted[place].group != group:
-                del self._partitions[place]
+            if group not in groups:
+                del self._partitions[partition.place]
                 self.by_group.pop(group, None)
                 await self._close_log(partition.log)
-                if place.topic in self._metadata.topics:
-                    await self._workplace.in_thread(
-                        partial(self._directories.discard_partition, place)
-                    )
+                if any(replicas.group == group for replicas in self._metadata.all_replicas()):
+                    await self._discard(partition.log)
         for place, failed in list(self._failed.items()):
             if place not in wanted or self._is_replaced(failed, wanted[place]):
                 del self.failures[place]
@@ -308,11 +357,17 @@ class ReplicaSet:
                 del self._shards[number]
                 self.by_group.pop(log.identity.group, None)
                 await self._close_log(log)
-                await self._workplace.in_thread(partial(self._directories.discard_shard, number))
+                await self._discard(log)
         await self._workplace.in_thread(
             lambda: self._directories.discard_deleted(self._metadata.was_deleted)
         )
         await self._workplace.in_thread(self._directories.empty_deleted)
+
+    async def _discard(self, log: ReplicatedLog) -> None:
+        """Move the files of a replica away that others keep now."""
+        await self._workplace.in_thread(
+            partial(self._directories.discard_replica, log.log.directory)
+        )
 
     def _is_replaced(self, failed: Replicas, wanted: Replicas) -> bool:
         """Whether this node is to keep another replica than the one that could not be opened.
@@ -341,18 +396,21 @@ class ReplicaSet:
                     # Topics and the other groups are served all the same.
                     self._install(place, shard, _cannot_open(place, error))
         for topic in topics:
-            self._settings[topic.name] = resolve_settings(topic.settings, self._options)
             opened = await self._workplace.in_thread(partial(self._open_partitions, topic))
             for place, found in opened:
                 self._install(place, topic.replicas[place.partition], found)
             self._follow_settings(topic)
 
     def _follow_settings(self, topic: Topic) -> None:
-        settings = self._settings[topic.name]
-        for number in range(topic.partitions):
-            partition = self._partitions.get(TopicPartition(topic.name, number))
-            if partition is not None:
-                partition.log.log.settings = settings.log
+        settings = resolve_settings(topic.settings, self._options)
+        named = self._metadata.topics.get(topic.name)
+        if named is not None and named.topic_id == topic.topic_id:
+            # Otherwise the topic has another name since the round began.
+            self._settings[topic.name] = settings
+        for replicas in topic.replicas:
+            log = self.by_group.get(replicas.group)
+            if log is not None:
+                log.log.settings = settings.log
 
     async def _open_shard(self, number: int, shard: Replicas) -> None:
         directory = self._directories.group_shard(number)
@@ -415,7 +473,7 @@ class ReplicaSet:
         opened: list[tuple[TopicPartition, Partition | PenstockError]] = []
         for number, replicas in enumerate(topic.replicas):
             place = TopicPartition(topic.name, number)
-            is_open = place in self._partitions or place in self.failures
+            is_open = replicas.group in self.by_group or place in self.failures
             if self._is_mine(replicas) and not is_open:
                 opened.append((place, self._claim_and_open(topic, place, replicas, settings)))
         return opened
@@ -424,15 +482,15 @@ class ReplicaSet:
         self, topic: Topic, place: TopicPartition, replicas: Replicas, settings: LogSettings
     ) -> Partition | PenstockError:
         try:
-            self._directories.claim_topic(topic.name, topic.topic_id)
+            self._directories.claim_topic(topic.files, topic.topic_id)
         except (OSError, PenstockError) as error:
             return _cannot_open(place, error)
-        return self._open_partition(place, replicas, settings)
+        directory = self._directories.partition(topic.files, place.partition)
+        return self._open_partition(place, replicas, settings, directory)
 
     def _open_partition(
-        self, place: TopicPartition, replicas: Replicas, settings: LogSettings
+        self, place: TopicPartition, replicas: Replicas, settings: LogSettings, directory: Path
     ) -> Partition | PenstockError:
-        directory = self._directories.partition(place.topic, place.partition)
         try:
             partition = Partition.open(
                 place,
@@ -447,6 +505,7 @@ class ReplicaSet:
                 transport=self._transport,
                 raft_settings=self.raft_settings,
                 host=self.delivery,
+                is_fence_in_force=self._metadata.is_in_force,
             )
         except Corruption as error:
             self._replace_replica(str(place), replicas, directory)
@@ -461,17 +520,32 @@ class ReplicaSet:
     def _install(
         self, place: TopicPartition, replicas: Replicas, found: Partition | PenstockError
     ) -> None:
+        # The topic may have got another name while the files were opened.
+        topic, place = self._named(replicas.group, place)
         if not isinstance(found, Partition):
             self.failures[place] = found
             self._failed[place] = replicas
             return
         self._partitions[place] = found
+        found.rename(place, era=topic.era if topic else 0)
         found.stage.on_released = self.on_released
         found.writes.on_decided = partial(self.on_decided, place)
         log = found.log
         self.by_group[log.identity.group] = log
         self.on_opened(log, None)
         self._begin(log, replicas)
+
+    def _named(self, group: int, place: TopicPartition) -> tuple[Topic | None, TopicPartition]:
+        """Return the topic and the place of a group's partition as they are now."""
+        if place.topic == _SHARDS:
+            return None, place
+        topics = self._metadata.topics
+        likely = [topics[place.topic]] if place.topic in topics else []
+        for topic in (*likely, *topics.values()):
+            replicas = topic.replicas[place.partition : place.partition + 1]
+            if [each.group for each in replicas] == [group]:
+                return topic, TopicPartition(topic.name, place.partition)
+        return None, place if place not in self._partitions else _nowhere(group)
 
     async def _close_log(self, log: ReplicatedLog) -> None:
         await self.upkeep.end(log)
@@ -505,6 +579,11 @@ class ReplicaSet:
         metadata_log = self.by_group.get(METADATA_GROUP)
         if metadata_log is not None:
             await self._close_log(metadata_log)
+
+
+def _nowhere(group: int) -> TopicPartition:
+    """Where a partition is until it is closed whose topic is gone; no topic has such a name."""
+    return TopicPartition(f"(group {group})", 0)
 
 
 def _cannot_open(place: TopicPartition, error: OSError | PenstockError) -> PenstockError:

@@ -16,7 +16,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final, Protocol
 
@@ -225,6 +225,10 @@ class ReplicatedLog:
     def name(self) -> str:
         """What the log is called in messages."""
         return self.identity.name
+
+    def rename(self, name: str) -> None:
+        """Be told of under another name."""
+        self.identity = replace(self.identity, name=name)
 
     @property
     def term(self) -> Term:

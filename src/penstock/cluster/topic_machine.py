@@ -46,6 +46,12 @@ class Archived(msgspec.Struct, frozen=True, tag="archived"):
     at_ms: int
 
 
+class Fenced(msgspec.Struct, frozen=True, tag="fenced"):
+    """No records follow while the fence of that number is in force."""
+
+    fence: int
+
+
 class _Snapshot(msgspec.Struct, frozen=True):
     start_offset: int
     producers: dict[int, ProducerState]
@@ -55,9 +61,10 @@ class _Snapshot(msgspec.Struct, frozen=True):
     archived: Archived | None = None
     writes: bytes = b""
     decisions: bytes = b""
+    fence: int = 0
 
 
-Event = StartMoved | Archived | DeliveryEvent | StageEvent | WriteEvent
+Event = StartMoved | Archived | Fenced | DeliveryEvent | StageEvent | WriteEvent
 
 # Up to here a second search costs less than to remember that the first one found nothing.
 _SEARCHED_BYTES = 16 * 1024
@@ -75,6 +82,7 @@ class TopicMachine:
         self._newest_timestamp = 0
         self._start_offset = Offset(0)
         self._archived: Archived | None = None
+        self.fence = 0
         self.producers: dict[int, ProducerState] = {}
         self.delivery = DeliveryState()
         self.on_delivery: Callable[[DeliveryEvent, Change], None] = lambda *_: None
@@ -155,6 +163,9 @@ class TopicMachine:
             return self._move_start(event)
         if isinstance(event, Archived):
             return self._note_archived(event)
+        if isinstance(event, Fenced):
+            self.fence = max(self.fence, event.fence)
+            return None
         if isinstance(event, Staged):
             return self._stage(event, entry)
         if isinstance(event, StageEvent):
@@ -211,6 +222,7 @@ class TopicMachine:
                 self._archived,
                 self.writes.snapshot(),
                 self.decisions.snapshot(),
+                self.fence,
             )
         )
 
@@ -222,6 +234,7 @@ class TopicMachine:
         self.producers = snapshot.producers
         self._newest_timestamp = snapshot.newest_timestamp
         self._archived = snapshot.archived
+        self.fence = snapshot.fence
         if snapshot.delivery:
             self.delivery.restore(snapshot.delivery)
         if snapshot.arrivals:
@@ -245,6 +258,11 @@ def encode_start_moved(offset: Offset) -> bytes:
 def encode_archived(event: Archived) -> bytes:
     """Return the state entry that notes how far an archive is."""
     return _encode(event)
+
+
+def encode_fenced(fence: int) -> bytes:
+    """Return the state entry that turns writes away."""
+    return _encode(Fenced(fence))
 
 
 def encode_delivery(event: DeliveryEvent) -> bytes:

@@ -92,6 +92,13 @@ class TurnedAway:
         _make_room(self._refusals, producer_id)
         self._refusals[producer_id] = refusal
 
+    def take_over(self, former: "TurnedAway") -> None:
+        """Know what has yet to come back to another partition: it comes to this one."""
+        for producer_id, refusal in former._refusals.items():
+            if producer_id not in self._refusals:
+                _make_room(self._refusals, producer_id)
+                self._refusals[producer_id] = refusal
+
     def accepted(self, producer_id: int) -> None:
         """Forget a producer: the batch that comes next in line is back."""
         self._refusals.pop(producer_id, None)

@@ -47,11 +47,12 @@ class ClassicGroup:
 
     @classmethod
     def fresh(
-        cls, group_id: str, limits: GroupLimits, empty_since_ms: int | None
+        cls, group_id: str, limits: GroupLimits, empty_since_ms: int | None, *, era: int
     ) -> "ClassicGroup":
         """A group without generations; `empty_since_ms` is None if it never had members."""
         rounds = Rounds(group_id, limits)
         rounds.empty_since_ms = empty_since_ms
+        rounds.era = era
         return cls(rounds, limits)
 
     @classmethod
@@ -82,6 +83,19 @@ class ClassicGroup:
     def empty_since_ms(self) -> int | None:
         """When the last member left; None while there are members, or never were."""
         return self._rounds.empty_since_ms
+
+    @property
+    def era(self) -> int:
+        """The newest era of topics that all members know of."""
+        return self._rounds.era
+
+    def reach(self, era: int) -> None:
+        """Note that no member knows a topic which had its name before that era."""
+        self._rounds.era = max(self._rounds.era, era)
+
+    def expel_all(self, turn: Turn) -> None:
+        """Let all members go; they join again as if they had never been here."""
+        self._rounds.expel_all(turn)
 
     @property
     def is_empty(self) -> bool:

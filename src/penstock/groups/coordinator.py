@@ -44,6 +44,7 @@ from penstock.groups.commands import (
 from penstock.groups.deadlines import Deadlines, Timer
 from penstock.groups.events import ClassicSaved, GroupRemoved, OffsetsRemoved, Record
 from penstock.groups.incremental import ConsumerGroup
+from penstock.groups.inheritance import era_of, valid_offsets
 from penstock.groups.ledger import Ledger
 from penstock.groups.limits import GroupLimits
 from penstock.groups.membership import JOINING, check_heartbeat
@@ -62,6 +63,7 @@ class Coordinator:
         self.deadlines = Deadlines()
         self._ledger = ledger
         self._limits = limits
+        self._era = 0
 
     def begin(self, now_ms: int) -> None:
         """Take over: the groups of the ledger, each member with a fresh session."""
@@ -86,17 +88,31 @@ class Coordinator:
             if isinstance(group, ConsumerGroup):
                 group.topics_changed()
 
+    def reach(self, catalog: Catalog) -> list[str]:
+        """Know of newer topics; name the groups that may know others under their names.
+
+        Their members are to be expelled.
+        """
+        self._era = catalog.era
+        outlived = []
+        for group_id, group in sorted(self.groups.items()):
+            newer = catalog.newer_than(group.era) if group.era < catalog.era else []
+            if any(group.is_subscribed(name, catalog) for name in newer):
+                outlived.append(group_id)
+            group.reach(catalog.era)
+        return outlived
+
     def take(self, command: Command, catalog: Catalog | None, turn: Turn) -> None:
         """Carry out one command; what is wrong with it is raised."""
         match command:
             case CommitOffsets():
-                self._commit(command, turn)
+                self._commit(command, catalog, turn)
             case Heartbeat():
                 self._classic(command.group_id).heartbeat(command, turn)
             case ConsumerHeartbeat():
                 self._consumer_heartbeat(command, catalog, turn)
             case FetchOffsets():
-                self._fetch(command, turn)
+                self._fetch(command, catalog, turn)
             case JoinGroup():
                 self._join(command, turn)
             case SyncGroup():
@@ -174,7 +190,9 @@ class Coordinator:
             raise InconsistentGroupProtocol(f"{command.group_id} uses the incremental protocol")
         if not isinstance(group, ClassicGroup):
             since_ms = None if group is None else group.empty_since_ms
-            group = ClassicGroup.fresh(command.group_id, self._limits, since_ms)
+            group = ClassicGroup.fresh(command.group_id, self._limits, since_ms, era=self._era)
+        if group.is_empty:
+            group.reach(self._era)
         group.join(command, turn)
         self.groups[command.group_id] = group
 
@@ -192,33 +210,37 @@ class Coordinator:
             if group is not None and not group.is_empty:
                 raise GroupNotFound(f"{beat.group_id} uses the classic protocol")
             self.deadlines.cancel_group(beat.group_id)
-            group = ConsumerGroup.fresh(beat.group_id, self._limits)
+            group = ConsumerGroup.fresh(beat.group_id, self._limits, era=self._era)
+        if group.is_empty:
+            group.reach(self._era)
         group.heartbeat(beat, catalog, turn)
         self.groups[beat.group_id] = group
 
-    def _commit(self, command: CommitOffsets, turn: Turn) -> None:
+    def _commit(self, command: CommitOffsets, catalog: Catalog | None, turn: Turn) -> None:
         group = self.groups.get(command.group_id)
         if group is not None:
             group.check_commit(command.member_id, command.instance_id, command.generation)
+            _check_era(group, command, catalog)
             group.touch(command.member_id, turn)
         elif command.generation >= 0:
             raise GroupNotFound(f"there is no group {command.group_id!r}")
-        saved, refused = to_save(command, self._limits, turn.now_ms)
+        saved, refused = to_save(command, self._limits, catalog, turn.now_ms)
         if saved.offsets and group is None:
-            simple = ClassicGroup.fresh(command.group_id, self._limits, None)
+            simple = ClassicGroup.fresh(command.group_id, self._limits, None, era=self._era)
             self.groups[command.group_id] = simple
             turn.save(simple.to_row())
         if saved.offsets:
             turn.save(saved)
         turn.reply(command.ticket, OffsetsCommitted(refused))
 
-    def _fetch(self, command: FetchOffsets, turn: Turn) -> None:
+    def _fetch(self, command: FetchOffsets, catalog: Catalog | None, turn: Turn) -> None:
         group = self.groups.get(command.group_id)
         if group is not None and command.member_id is not None:
             group.check_fetch(command.member_id, command.member_epoch)
         offsets = self._ledger.offsets.get(command.group_id, {})
+        offsets = valid_offsets(command.group_id, offsets, catalog)
         if command.partitions is None:
-            found = dict(offsets)
+            found = offsets
         else:
             found = {key: offsets[key] for key in command.partitions if key in offsets}
         turn.reply(command.ticket, OffsetsFetched(found))
@@ -259,3 +281,12 @@ class Coordinator:
         self.forget(command.group_id)
         turn.save(GroupRemoved(command.group_id))
         turn.reply(command.ticket, GroupDeleted())
+
+
+def _check_era(group: Group, command: CommitOffsets, catalog: Catalog | None) -> None:
+    """Refuse positions of members that were to be expelled and are back, as their event failed."""
+    if catalog is None or catalog.era <= group.era or group.is_empty:
+        return
+    for entry in command.offsets:
+        if era_of(entry.topic, catalog) > group.era:
+            raise UnknownMember(f"{command.member_id} must look for its positions anew")

@@ -37,6 +37,7 @@ class ClassicSaved(msgspec.Struct, frozen=True, array_like=True, tag="classic"):
     leader: str | None
     members: tuple[ClassicMemberRow, ...]
     empty_since_ms: int | None
+    era: int = 0
 
 
 class ConsumerSaved(msgspec.Struct, frozen=True, array_like=True, tag="consumer"):
@@ -51,6 +52,7 @@ class ConsumerSaved(msgspec.Struct, frozen=True, array_like=True, tag="consumer"
     target_epoch: int
     topics_digest: int
     empty_since_ms: int | None
+    era: int = 0
 
 
 class ConsumerRow(msgspec.Struct, frozen=True, array_like=True):
@@ -105,6 +107,7 @@ class OffsetRow(msgspec.Struct, frozen=True, array_like=True):
     leader_epoch: int
     note: str
     commit_ms: int
+    era: int = 0
 
 
 class OffsetsSaved(msgspec.Struct, frozen=True, array_like=True, tag="offsets"):

@@ -72,9 +72,9 @@ class ConsumerGroup:
         self._unsaved.clear()
 
     @classmethod
-    def fresh(cls, group_id: str, limits: GroupLimits) -> "ConsumerGroup":
+    def fresh(cls, group_id: str, limits: GroupLimits, *, era: int) -> "ConsumerGroup":
         """A group without a past."""
-        return cls(ConsumerSaved(group_id, 0, 0, 0, None), {}, limits)
+        return cls(ConsumerSaved(group_id, 0, 0, 0, None, era), {}, limits)
 
     def resume(self, turn: Turn) -> None:
         """Give every member a fresh session, as a new coordinator does."""
@@ -101,6 +101,20 @@ class ConsumerGroup:
     def empty_since_ms(self) -> int | None:
         """When the last member left; None while there are members."""
         return self.row.empty_since_ms
+
+    @property
+    def era(self) -> int:
+        """The newest era of topics that all members know of."""
+        return self.row.era
+
+    def reach(self, era: int) -> None:
+        """Note that no member knows a topic which had its name before that era."""
+        self.row = msgspec.structs.replace(self.row, era=max(self.row.era, era))
+
+    def expel_all(self, turn: Turn) -> None:
+        """Let all members go; they join again as if they had never been here."""
+        for member_id in list(self.members):
+            self._remove(member_id, turn)
 
     @property
     def is_empty(self) -> bool:
@@ -235,7 +249,7 @@ class ConsumerGroup:
         if epoch == self.row.target_epoch:
             return
         self._retarget(catalog, wishes)
-        self.row = ConsumerSaved(self.group_id, epoch, epoch, digest, None)
+        self.row = ConsumerSaved(self.group_id, epoch, epoch, digest, None, self.row.era)
         turn.save(self.row)
 
     def _retarget(self, catalog: Catalog, wishes: dict[str, frozenset[str]]) -> None:

@@ -5,14 +5,16 @@ from collections.abc import Callable, Mapping
 from penstock.errors import GroupSubscribedToTopic, MetadataTooLarge, PenstockError
 from penstock.groups.commands import CommitOffsets
 from penstock.groups.events import OffsetRow, OffsetsSaved
+from penstock.groups.inheritance import era_of
 from penstock.groups.limits import GroupLimits
+from penstock.groups.subscription import Catalog
 from penstock.ids import TopicPartition
 
 Refusals = dict[TopicPartition, PenstockError]
 
 
 def to_save(
-    command: CommitOffsets, limits: GroupLimits, now_ms: int
+    command: CommitOffsets, limits: GroupLimits, catalog: Catalog | None, now_ms: int
 ) -> tuple[OffsetsSaved, Refusals]:
     """One record for everything that can be stored, and the reasons for the rest."""
     refused: Refusals = {}
@@ -27,7 +29,13 @@ def to_save(
                 refused[TopicPartition(entry.topic, entry.partition)] = error
                 continue
         row = OffsetRow(
-            entry.topic, entry.partition, entry.offset, entry.leader_epoch, note, now_ms
+            entry.topic,
+            entry.partition,
+            entry.offset,
+            entry.leader_epoch,
+            note,
+            now_ms,
+            era_of(entry.topic, catalog),
         )
         rows.append(row)
     return OffsetsSaved(command.group_id, tuple(rows)), refused

@@ -48,6 +48,7 @@ class Rounds:
         self.protocol: str | None = None
         self.leader: str | None = None
         self.empty_since_ms: int | None = None
+        self.era = 0
         self.roster = Roster()
         self.invited: set[str] = set()
         self._unsynced: set[str] = set()
@@ -66,6 +67,7 @@ class Rounds:
         rounds.protocol = row.protocol
         rounds.leader = row.leader
         rounds.empty_since_ms = row.empty_since_ms
+        rounds.era = row.era
         rounds.roster = Roster(map(ClassicMember.of_row, row.members))
         return rounds
 
@@ -79,6 +81,7 @@ class Rounds:
             self.leader,
             tuple(member.to_row() for member in self.roster.members.values()),
             self.empty_since_ms,
+            self.era,
         )
 
     def keep_alive(self, member: ClassicMember, turn: Turn) -> None:
@@ -117,6 +120,18 @@ class Rounds:
         self.fail_waits(member, UnknownMember(f"{member_id} is no longer a member"), turn)
         if self.state is not GroupState.EMPTY:
             self.rebalance(turn)
+
+    def expel_all(self, turn: Turn) -> None:
+        """Let all members go at once; they join again as if they had never been here."""
+        for member in list(self.roster.members.values()):
+            self.roster.remove(member.member_id)
+            turn.deadlines.cancel(self.group_id, Timer(Matter.SESSION, member.member_id))
+            expelled = UnknownMember(f"{member.member_id} must look for its positions anew")
+            self.fail_waits(member, expelled, turn)
+        self._unsynced.clear()
+        turn.deadlines.cancel(self.group_id, _JOIN)
+        turn.deadlines.cancel(self.group_id, _SYNC)
+        self._become_empty(turn)
 
     def replace(self, former_id: str, newcomer: ClassicMember, turn: Turn) -> None:
         """Let a static member that has restarted step into its own place (KIP-345)."""

@@ -44,6 +44,7 @@ from penstock.groups.events import (
     decode,
     encode,
 )
+from penstock.groups.inheritance import valid_offsets
 from penstock.groups.ledger import Ledger
 from penstock.groups.limits import GroupLimits
 from penstock.groups.subscription import Catalog, TopicInfo
@@ -84,9 +85,13 @@ class GroupShard:
 
     def positions_in(self, partition: TopicPartition) -> dict[str, OffsetRow]:
         """Return what groups have committed in a partition, by group."""
+        found = {
+            group_id: valid_offsets(group_id, offsets, self._catalog)
+            for group_id, offsets in self._ledger.offsets.items()
+        }
         return {
             group_id: offsets[partition]
-            for group_id, offsets in self._ledger.offsets.items()
+            for group_id, offsets in found.items()
             if partition in offsets
         }
 
@@ -115,12 +120,13 @@ class GroupShard:
             del self._latest[proposal.group_id]
         return list(proposal.replies)
 
-    def became_leader(self, now_ms: int) -> None:
+    def became_leader(self, now_ms: int) -> list[Effect]:
         """Answer commands from now on; all earlier events have been applied."""
         assert self._coordinator is None, "the shard leads already"
         self._coordinator = Coordinator(self._ledger, self._limits)
         self._coordinator.begin(now_ms)
         self._sweep_ms = now_ms + self._limits.offsets_sweep_ms
+        return self._expel_outlived(self._coordinator, now_ms)
 
     def resigned(self) -> list[Effect]:
         """Answer no more commands: all who wait are sent to the new leader."""
@@ -205,7 +211,19 @@ class GroupShard:
         gone = self._catalog.gone_since(former) if former else []
         if gone:
             turn.save(TopicsForgotten(tuple(gone)))
-        return self._concluded(_NO_GROUP, turn)
+        effects = self._concluded(_NO_GROUP, turn)
+        return [*effects, *self._expel_outlived(self._coordinator, now_ms)]
+
+    def _expel_outlived(self, coordinator: Coordinator, now_ms: int) -> list[Effect]:
+        """Expel members whose positions are of topics that have no longer their name."""
+        if self._catalog is None:
+            return []
+        effects: list[Effect] = []
+        for group_id in coordinator.reach(self._catalog):
+            turn = Turn(now_ms, coordinator.deadlines)
+            coordinator.groups[group_id].expel_all(turn)
+            effects += self._concluded(group_id, turn)
+        return effects
 
     def _concluded(self, group_id: str, turn: Turn) -> list[Effect]:
         """Turn what happened into effects; answers wait for the changes that they rest on."""

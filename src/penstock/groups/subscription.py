@@ -2,7 +2,7 @@
 
 import struct
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from hashlib import blake2b
 from uuid import UUID
 
@@ -16,6 +16,14 @@ class TopicInfo:
 
     topic_id: UUID
     partitions: int
+    era: int = 0
+    """Since when the topic has its name; see `inheritance`."""
+    positions: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    """Where groups go on that knew another topic under the name."""
+
+    def replaces(self, earlier: "TopicInfo") -> bool:
+        """Whether nothing that was known of the earlier topic of this name holds any more."""
+        return self.topic_id != earlier.topic_id and self.era <= earlier.era
 
 
 class Catalog:
@@ -24,6 +32,7 @@ class Catalog:
     def __init__(self, topics: Mapping[str, TopicInfo]) -> None:
         self.topics = dict(topics)
         self._matches: dict[str, frozenset[str]] = {}
+        self.era = max((info.era for info in self.topics.values()), default=0)
 
     def resolve(self, names: tuple[str, ...], regex: str | None) -> frozenset[str]:
         """The existing topics among `names`, and those whose whole name matches `regex`."""
@@ -39,12 +48,19 @@ class Catalog:
         return int.from_bytes(digest.digest())
 
     def gone_since(self, earlier: "Catalog") -> list[str]:
-        """Topics of `earlier` that were deleted, including those created anew under their name."""
+        """Topics of `earlier` that were deleted, including those created anew under their name.
+
+        A topic whose copy took its place is not gone: groups go on with the copy.
+        """
         return sorted(
             name
             for name, info in earlier.topics.items()
-            if name not in self.topics or self.topics[name].topic_id != info.topic_id
+            if name not in self.topics or self.topics[name].replaces(info)
         )
+
+    def newer_than(self, era: int) -> list[str]:
+        """Topics that came to their name after that era."""
+        return [name for name, info in self.topics.items() if info.era > era]
 
     def _matching(self, regex: str) -> frozenset[str]:
         if regex not in self._matches:

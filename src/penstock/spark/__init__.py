@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from penstock.spark.session import open_session
     from penstock.spark.sink_options import SINK_OPTIONS
     from penstock.spark.source import PenstockSource
+    from penstock.spark.switching import Switch, SwitchNote, SwitchOutcome, SwitchSettings
 
 _HOMES = {
     "ArchiveLocation": "archive_table",
@@ -78,6 +79,10 @@ _HOMES = {
     "ReshardVerdict": "resharding",
     "SINK_OPTIONS": "sink_options",
     "Scope": "insight",
+    "Switch": "switching",
+    "SwitchNote": "switching",
+    "SwitchOutcome": "switching",
+    "SwitchSettings": "switching",
     "arrow_schema": "schema",
     "check_pipeline": "pipelines",
     "deliveries_report": "insight",
@@ -119,6 +124,10 @@ __all__ = [
     "ReshardSettings",
     "ReshardVerdict",
     "Scope",
+    "Switch",
+    "SwitchNote",
+    "SwitchOutcome",
+    "SwitchSettings",
     "Verdict",
     "archive_statuses",
     "arrow_schema",

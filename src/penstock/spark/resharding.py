@@ -4,7 +4,9 @@ The copy is a stream from the source into the sink, which publishes exactly once
 partition of the source, a partition is one task of a micro-batch, a task's rows are published in
 their order, and micro-batches one after the other: so records of a key keep their order without
 being shuffled. Each round copies what is there when it begins; writers go on meanwhile, and later
-rounds are smaller.
+rounds are smaller. What one round has copied is compared by itself: a later part of the source is a
+later part of each partition of the target. How the copy takes the place of the source is told in
+`switching`.
 
 What may be killed, and what is found afterwards:
 
@@ -26,7 +28,7 @@ from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-from penstock.client import Admin, Connection, Groups, NewTopic
+from penstock.client import Admin, Connection, Groups, NewTopic, OffsetRange
 from penstock.errors import Conflict, InvalidRequest, TopicNotFound
 from penstock.ids import TopicPartition
 from penstock.spark.failures import is_passing, told_error
@@ -37,6 +39,8 @@ ATTEMPTS_MAX = 10
 _PLAN_FILE = "plan.json"
 _IDENTITY = ("digest", "check")
 _COLUMNS = "key,value,partition,offset,timestamp,headers"
+
+Offsets = dict[str, dict[str, int]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,6 +75,14 @@ class ReshardVerdict:
     extra: int
     out_of_order: int
 
+    def __add__(self, other: "ReshardVerdict") -> "ReshardVerdict":
+        return ReshardVerdict(
+            self.records + other.records,
+            self.missing + other.missing,
+            self.extra + other.extra,
+            self.out_of_order + other.out_of_order,
+        )
+
     @property
     def is_sound(self) -> bool:
         """Every record of the source is in the target once, each key's in order, and no others."""
@@ -84,12 +96,14 @@ class Reshard:
         self._spark = spark
         self._settings = settings
         self._admin = Admin(Connection(settings.bootstrap))
-        self._compared: DataFrame | None = None
+        self._parts: list[DataFrame] = []
+        self._verdict = ReshardVerdict(0, 0, 0, 0)
         self.plan = self._make_plan()
+        self._source_end = self.plan.start
+        self._target_end = self._bounds_of(settings.target)[0]
 
     def copy(self) -> int:
         """Copy what is there and was not copied yet; return how many records that were."""
-        self._compared = None
         copied = 0
         for attempt in range(1, ATTEMPTS_MAX + 1):
             query = self._writer().start()
@@ -125,8 +139,16 @@ class Reshard:
         )
 
     def verify(self) -> ReshardVerdict:
-        """Compare what was copied, record by record."""
-        compared = self._compare()
+        """Compare what was copied, record by record; what was compared before is not read again."""
+        source_end, target_end = self.copied(), self._bounds_of(self._settings.target)[1]
+        if not self._parts or (source_end, target_end) != (self._source_end, self._target_end):
+            part = self._compare(source_end, target_end)
+            self._verdict += self._judge(part)
+            self._parts.append(part)
+            self._source_end, self._target_end = source_end, target_end
+        return self._verdict
+
+    def _judge(self, compared: DataFrame) -> ReshardVerdict:
         order = Window.partitionBy("key", "source_partition", "target_partition")
         before = F.lag("source_offset").over(order.orderBy("target_offset"))
         is_back = F.col("key").isNotNull() & (before > F.col("source_offset"))
@@ -144,11 +166,7 @@ class Reshard:
         return ReshardVerdict(*found)
 
     def positions_of(self, group: str) -> dict[TopicPartition, int]:
-        """Return where a group goes on in the target so that it misses nothing.
-
-        That is, in each partition, the first record that the group has not read in the source. As
-        records of several partitions lie between each other in the target, it may read some again.
-        """
+        """Return where a group goes on in the target so that it misses nothing."""
         committed = Groups(self._admin).committed(group)
         read = {
             place.partition: offset
@@ -157,6 +175,19 @@ class Reshard:
         }
         if not read:
             raise InvalidRequest(f"group {group} has no offsets of topic {self._settings.source}")
+        return {
+            TopicPartition(self._settings.target, number): offset
+            for number, offset in enumerate(self.positions_after(read))
+        }
+
+    def positions_after(self, read: Mapping[int, int]) -> list[int]:
+        """Return where to go on in each partition of the target to miss nothing.
+
+        `read` says where to go on in the source; partitions that are not named have not been read.
+        It is the first record that has not been read in the source. As records of several
+        partitions lie between each other in the target, some may be read again.
+        """
+        self.verify()
         is_unread = reduce(
             lambda condition, each: condition.when(
                 F.col("source_partition") == each[0], F.col("source_offset") >= each[1]
@@ -165,7 +196,7 @@ class Reshard:
             F.when(F.lit(False), F.lit(True)),
         ).otherwise(F.lit(True))
         rows = (
-            self._compare()
+            reduce(DataFrame.unionByName, self._parts)
             .where(F.col("target_offset").isNotNull())
             .groupBy("target_partition")
             .agg(
@@ -174,13 +205,10 @@ class Reshard:
             )
             .collect()
         )
-        positions = dict.fromkeys(range(self._settings.partitions), 0)
+        positions = [0] * self._settings.partitions
         for row in rows:
             positions[row["target_partition"]] = row["end" if row["unread"] is None else "unread"]
-        return {
-            TopicPartition(self._settings.target, number): offset
-            for number, offset in positions.items()
-        }
+        return positions
 
     def move_group(self, group: str) -> dict[TopicPartition, int]:
         """Commit those positions for the group, which must have no members at that moment."""
@@ -192,33 +220,23 @@ class Reshard:
     def _checkpoint(self) -> Path:
         return self._settings.directory / "checkpoint"
 
-    def _compare(self) -> DataFrame:
-        """Return one row for each record of either topic, with its place in both."""
-        if self._compared is None:
-            source = self._placed(self._settings.source, "source", self.plan.start, self._copied())
-            target = self._placed(self._settings.target, "target")
-            target = target.drop("key")
-            self._compared = source.join(target, [*_IDENTITY, "number"], "full_outer")
-            self._compared.persist()
-        return self._compared
+    def _compare(self, source_end: Offsets, target_end: Offsets) -> DataFrame:
+        """Return one row for each record that was not compared yet, with its place in both."""
+        source = self._placed(self._settings.source, "source", self._source_end, source_end)
+        target = self._placed(self._settings.target, "target", self._target_end, target_end)
+        target = target.drop("key")
+        return source.join(target, [*_IDENTITY, "number"], "full_outer").persist()
 
-    def _placed(
-        self,
-        topic: str,
-        side: str,
-        start: Mapping[str, Mapping[str, int]] | None = None,
-        end: Mapping[str, Mapping[str, int]] | None = None,
-    ) -> DataFrame:
+    def _placed(self, topic: str, side: str, start: Offsets, end: Offsets) -> DataFrame:
         """Return the records of a topic by content; equal ones are numbered in their order."""
         reader = (
             self._spark.read.format("penstock")
             .option("kafka.bootstrap.servers", self._settings.bootstrap)
             .option("subscribe", topic)
             .option("columns", _COLUMNS)
+            .option("startingOffsets", json.dumps(start))
+            .option("endingOffsets", json.dumps(end))
         )
-        if start is not None and end is not None:
-            reader = reader.option("startingOffsets", json.dumps(start))
-            reader = reader.option("endingOffsets", json.dumps(end))
         place = [F.col("partition"), F.col("offset")]
         same = Window.partitionBy(*_IDENTITY).orderBy(*place)
         return (
@@ -228,7 +246,17 @@ class Reshard:
             .withColumnsRenamed({"partition": f"{side}_partition", "offset": f"{side}_offset"})
         )
 
-    def _copied(self) -> dict[str, dict[str, int]]:
+    def _bounds_of(self, topic: str) -> tuple[Offsets, Offsets]:
+        """Return where the partitions of a topic begin and end."""
+        held = {
+            TopicPartition(topic, each.partition): each.offsets or OffsetRange(start=0, end=0)
+            for each in self._admin.topic(topic).partitions
+        }
+        starts = {place: each.start for place, each in held.items()}
+        ends = {place: each.end for place, each in held.items()}
+        return offsets_to_json(starts), offsets_to_json(ends)
+
+    def copied(self) -> Offsets:
         """Return up to where the checkpoint says that the source is copied."""
         commits = [int(path.name) for path in (self._checkpoint / "commits").glob("[0-9]*")]
         if not commits:
@@ -245,19 +273,14 @@ class Reshard:
             _check_same(plan, settings, described.topic_id)
             return plan
         self._create_target(len(described.partitions[0].replicas))
-        ranges = {
-            TopicPartition(settings.source, each.partition): each.offsets
-            for each in described.partitions
-        }
-        start = {place: 0 if held is None else held.start for place, held in ranges.items()}
         plan = ReshardPlan(
             settings.source,
             described.topic_id,
             settings.target,
             settings.partitions,
-            offsets_to_json(start),
+            self._bounds_of(settings.source)[0],
         )
-        _write_durably(path, json.dumps(asdict(plan)))
+        write_durably(path, json.dumps(asdict(plan)))
         return plan
 
     def _create_target(self, replication_factor: int) -> None:
@@ -308,7 +331,8 @@ def _check_same(plan: ReshardPlan, settings: ReshardSettings, source_id: str) ->
         )
 
 
-def _write_durably(path: Path, text: str) -> None:
+def write_durably(path: Path, text: str) -> None:
+    """Put a small file in place so that it is found whole, or not at all, whatever dies."""
     path.parent.mkdir(parents=True, exist_ok=True)
     unfinished = path.with_suffix(".tmp")
     with unfinished.open("w") as file:

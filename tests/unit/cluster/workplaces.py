@@ -19,6 +19,7 @@ from penstock.cluster import (
 )
 from penstock.cluster.cluster import Cluster
 from penstock.cluster.deliveries import DeliveryHost
+from penstock.cluster.partition_fence import is_unknown
 from penstock.cluster.replicated_log import ReplicaIdentity
 from penstock.config import Address, NodeOptions
 from penstock.delivery import GroupSettings
@@ -165,7 +166,11 @@ class SimMachine:
         return await led(self.open_log(machine, **settings))
 
     async def partition(
-        self, *, group_settings: GroupSettings = PLAIN_GROUP, **settings: Any
+        self,
+        *,
+        group_settings: GroupSettings = PLAIN_GROUP,
+        is_fence_in_force: Callable[[int], bool] = is_unknown,
+        **settings: Any,
     ) -> Partition:
         """Open one partition and lead it."""
         workplace = self.workplace()
@@ -181,6 +186,7 @@ class SimMachine:
             transport=NoPeers(),
             raft_settings=RaftSettings(),
             host=DeliveryHost(lambda _topic, _group: group_settings),
+            is_fence_in_force=is_fence_in_force,
         )
         await led(partition.log)
         return partition

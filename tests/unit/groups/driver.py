@@ -228,7 +228,7 @@ class Driver:
     def _begin(self) -> None:
         if self.catalog:
             self.shard.topics_changed(self.catalog, self.now_ms)
-        self.shard.became_leader(self.now_ms)
+        self.carry_out(self.shard.became_leader(self.now_ms))
 
 
 def replayed(log: list[bytes], limits: GroupLimits = LIMITS) -> GroupShard:

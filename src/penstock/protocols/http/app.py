@@ -34,6 +34,7 @@ from penstock.protocols.http.openapi import describe
 from penstock.protocols.http.publishing import publishing_endpoints
 from penstock.protocols.http.receiving import receiving_endpoints
 from penstock.protocols.http.records import record_endpoints
+from penstock.protocols.http.reshards import reshard_endpoints
 from penstock.protocols.http.routing import ShapeRouter, Shapes, shortcuts_of
 from penstock.protocols.http.scheduled import schedule_endpoints
 from penstock.protocols.http.streaming import streaming_endpoints
@@ -74,6 +75,7 @@ def create_app(
         *journal_endpoints(view),
         *record_endpoints(view),
         *archive_endpoints(view),
+        *reshard_endpoints(view),
         *task_endpoints(view, bytes_max=body_bytes_max),
         *cluster_endpoints(view),
     ]

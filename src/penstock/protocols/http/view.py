@@ -1,5 +1,6 @@
 """What the HTTP door asks a node."""
 
+import uuid
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
@@ -31,12 +32,14 @@ from penstock.broker import (
     Reject,
     ResetPlan,
     ResetTarget,
+    ReshardStatus,
     Scheduled,
     SettingValue,
     StageBatch,
     StagedRunStatus,
     TaskStatus,
     Topic,
+    TopicFence,
     TraceStep,
     TypeStatus,
     WriteCommit,
@@ -360,6 +363,36 @@ class ArchivesView(Protocol):
         """Take note of how far an archive is."""
 
 
+class ReshardsView(Protocol):
+    """The end of reshards."""
+
+    async def status(self, topic: str) -> ReshardStatus:
+        """Return how far the reshard of a topic is."""
+
+    async def begin(self, topic: str, reshard_id: uuid.UUID, target: str) -> None:
+        """Name the copy that is to take the place of a topic."""
+
+    async def fence(self, topic: str, reshard_id: uuid.UUID) -> TopicFence:
+        """Turn writes away, or go on doing so."""
+
+    async def lift(self, topic: str, fence: int) -> None:
+        """Let a topic be written to again."""
+
+    async def switch(
+        self,
+        topic: str,
+        reshard_id: uuid.UUID,
+        *,
+        fence: int,
+        former_name: str,
+        positions: Mapping[str, Sequence[int]],
+    ) -> None:
+        """Give the name of a topic to its copy."""
+
+    async def cancel(self, topic: str) -> None:
+        """Forget the reshard of a topic and delete its copy."""
+
+
 class WritesView(Protocol):
     """Writes that are staged first and published together."""
 
@@ -425,6 +458,10 @@ class NodeView(Protocol):
     @property
     def archives(self) -> ArchivesView:
         """How far archives are."""
+
+    @property
+    def reshards(self) -> ReshardsView:
+        """How topics get another number of partitions."""
 
     @property
     def operations(self) -> OperationsView:

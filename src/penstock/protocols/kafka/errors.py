@@ -62,6 +62,8 @@ ERROR_CODES: dict[type[PenstockError], ErrorCode] = {
     errors.DiskFull: ErrorCode.kafka_storage_error,
     errors.StorageFailed: ErrorCode.kafka_storage_error,
     errors.NotLeader: ErrorCode.not_leader_or_follower,
+    # Clients look up the topic again and send again, for as long as they wait for a leader.
+    errors.TopicFenced: ErrorCode.not_leader_or_follower,
     errors.NotEnoughReplicas: ErrorCode.not_enough_replicas,
     errors.TimedOut: ErrorCode.request_timed_out,
     errors.CoordinatorLoading: ErrorCode.coordinator_not_available,

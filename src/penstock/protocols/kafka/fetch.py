@@ -106,6 +106,11 @@ class _TopicNames:
         # Partitions of ids that no topic has; each is answered with its error.
         self.unknown: list[Fetched] = []
 
+    @property
+    def version(self) -> int:
+        """Changes whenever topics may have got other names."""
+        return self._metadata.names_version
+
     def place(self, topic: Any, partition: int) -> TopicPartition | None:
         """Return the partition, or None when its topic id is unknown."""
         if not self._uses_ids:
@@ -158,8 +163,8 @@ def _session_of(
         return None
     if epoch == FIRST_EPOCH:
         sessions.end(session_id)
-        return sessions.begin(wanted)
-    session = sessions.resume(session_id, epoch)
+        return sessions.begin(wanted, names.version)
+    session = sessions.resume(session_id, epoch, names.version)
     forgotten = [
         place
         for topic in message.forgotten_topics_data

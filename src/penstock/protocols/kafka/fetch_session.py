@@ -25,6 +25,7 @@ class FetchSession:
     """What one client reads, in the order in which it is served."""
 
     session_id: int
+    names_version: int = 0
     epoch: int = 1
     requests: OrderedDict[TopicPartition, FetchRequest] = field(default_factory=OrderedDict)
     _told: dict[TopicPartition, tuple[int, int]] = field(default_factory=dict)
@@ -57,19 +58,23 @@ class FetchSessions:
     def __init__(self) -> None:
         self._sessions: OrderedDict[int, FetchSession] = OrderedDict()
 
-    def begin(self, requests: list[FetchRequest]) -> FetchSession:
+    def begin(self, requests: list[FetchRequest], names_version: int) -> FetchSession:
         """Start a session; the least recently used one makes room."""
-        session = FetchSession(self._new_id())
+        session = FetchSession(self._new_id(), names_version)
         session.update(requests, [])
         self._sessions[session.session_id] = session
         if len(self._sessions) > SESSIONS_MAX:
             self._sessions.popitem(last=False)
         return session
 
-    def resume(self, session_id: int, epoch: int) -> FetchSession:
-        """Return a session whose next request has this epoch."""
+    def resume(self, session_id: int, epoch: int, names_version: int) -> FetchSession:
+        """Return a session whose next request has this epoch.
+
+        A session knows topics by name, so that it ends when topics may have got other names.
+        """
         session = self._sessions.get(session_id)
-        if session is None:
+        if session is None or session.names_version != names_version:
+            self.end(session_id)
             raise FetchSessionNotFound(f"there is no fetch session {session_id}")
         if epoch != session.epoch:
             raise InvalidFetchSessionEpoch(
