@@ -166,7 +166,7 @@ class Groups:
 
 
 def _info(topic: Topic) -> TopicInfo:
-    return TopicInfo(topic.topic_id, topic.partitions, topic.era, topic.positions)
+    return TopicInfo(topic.public_id, topic.partitions, topic.era, topic.positions)
 
 
 # How soon a shard is looked at again whose events may or may not come true.

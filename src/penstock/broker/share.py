@@ -155,7 +155,7 @@ class ShareGroups:
         """Note that a member lives; return its epoch, and its assignment when that is news."""
         group = self._groups.setdefault(group_id, ShareGroup(self._session_ms))
         topics = {
-            name: TopicInfo(topic.topic_id, topic.partitions)
+            name: TopicInfo(topic.public_id, topic.partitions)
             for name, topic in self._cluster.metadata.topics.items()
         }
         epoch, assignment = group.heartbeat(beat, topics, self._clock.now_ms())

@@ -27,12 +27,8 @@ from penstock.cluster.metadata import (
     RemoveNode,
     Replicas,
     Topic,
-    check_group_name,
     check_growth,
-    check_new_topic,
-    check_partition_count,
     check_positions,
-    check_topic_name,
 )
 from penstock.cluster.overview import Survey
 from penstock.cluster.partition import Partition
@@ -51,6 +47,12 @@ from penstock.cluster.resharding import (
 )
 from penstock.cluster.staged_writes import StagedBatch
 from penstock.cluster.status import PartitionStatus, ReplicaStatus
+from penstock.cluster.topic_checks import (
+    check_group_name,
+    check_new_topic,
+    check_partition_count,
+    check_topic_name,
+)
 from penstock.cluster.topic_machine import Archived, StartMoved, decode_event
 from penstock.cluster.topic_settings import (
     DEAD_LETTER_SUFFIX,

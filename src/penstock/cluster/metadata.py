@@ -5,7 +5,6 @@ under the same conditions, so that every node comes to the same state and the pr
 outcome.
 """
 
-import re
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 
@@ -25,13 +24,17 @@ from penstock.cluster.resharding import (
     lifted,
     own,
 )
+from penstock.cluster.topic_checks import (
+    PARTITIONS_MAX,
+    check_group_name,
+    check_new_topic,
+    check_topic_name,
+)
 from penstock.cluster.topic_settings import check_group_settings, check_settings
 from penstock.errors import (
     Conflict,
-    InvalidGroupId,
     InvalidPartitionCount,
     InvalidRequest,
-    InvalidTopicName,
     NotFound,
     TopicExists,
     TopicNotFound,
@@ -42,7 +45,6 @@ from penstock.log import StateEntry
 from penstock.raft import Incarnation, Member
 from penstock.record import Buffer
 
-PARTITIONS_MAX = 10_000
 METADATA_GROUP = 0
 FIRST_SHARD_GROUP = 1
 # Shards never have more than 1,024 logs, so the numbers of the two kinds cannot meet.
@@ -50,8 +52,6 @@ FIRST_TOPIC_GROUP = 10_000
 # Deleted topics are remembered so that a node which was away can tell their leftovers from data
 # whose metadata was lost, which is never removed.
 _DELETED_KEPT = 10_000
-_NAME_BYTES_MAX = 249
-_NAME = re.compile(r"[a-zA-Z0-9._-]+")
 
 
 class Node(msgspec.Struct, frozen=True):
@@ -258,6 +258,20 @@ class Topic(msgspec.Struct, frozen=True):
     """Where consumer groups go on that knew another topic under the name."""
 
     @property
+    def is_former(self) -> bool:
+        """True when a copy has taken its place and its name."""
+        return self.resharding is not None and self.resharding.is_switched
+
+    @property
+    def public_id(self) -> uuid.UUID:
+        """The id by which clients know it.
+
+        A former topic has another one than before: clients that still ask by the id which they
+        learnt under the name must not read it with positions of the copy.
+        """
+        return uuid.uuid5(self.topic_id, self.name) if self.is_former else self.topic_id
+
+    @property
     def files(self) -> str:
         """The name of the directory that holds its partitions."""
         return self.directory or self.name
@@ -332,6 +346,17 @@ class ClusterMetadata(RecordlessMachine):
         if name is None:
             raise TopicNotFound(f"there is no topic with id {topic_id}")
         return self._topics[name]
+
+    def topic_by_public_id(self, public_id: uuid.UUID) -> Topic:
+        """Return the topic that clients know by an id, or raise `TopicNotFound`."""
+        name = self._names.get(public_id)
+        topic = None if name is None else self._topics[name]
+        if topic is None or topic.is_former:
+            formers = (each for each in self._topics.values() if each.is_former)
+            topic = next((each for each in formers if each.public_id == public_id), None)
+        if topic is None:
+            raise TopicNotFound(f"there is no topic with id {public_id}")
+        return topic
 
     def watch(self, notify: Callable[[], None]) -> None:
         """Call `notify` whenever a topic has changed."""
@@ -680,32 +705,6 @@ def decode_command(payload: bytes) -> Command:
     return command
 
 
-def check_new_topic(
-    name: str, partitions: int, settings: Mapping[str, str], existing: Mapping[str, Topic]
-) -> None:
-    """Raise when a topic cannot be created like this."""
-    check_topic_name(name)
-    if name in existing:
-        raise TopicExists(f"topic {name!r} exists already")
-    # A name in the style of a.b and one like a_b would share their name in metrics.
-    alike = name.replace(".", "_")
-    for other in existing:
-        if other.replace(".", "_") == alike:
-            raise InvalidTopicName(
-                f"topic name {name!r} differs from {other!r} only in '.' and '_'"
-            )
-    check_partition_count(partitions)
-    check_settings(settings)
-
-
-def check_partition_count(partitions: int) -> None:
-    """Raise `InvalidPartitionCount` when a topic cannot have that many."""
-    if not 1 <= partitions <= PARTITIONS_MAX:
-        raise InvalidPartitionCount(
-            f"a topic has between 1 and {PARTITIONS_MAX} partitions, not {partitions}"
-        )
-
-
 def check_growth(topic: Topic, partitions: int) -> None:
     """Raise when a topic cannot grow to that number of partitions."""
     if not topic.partitions < partitions <= PARTITIONS_MAX:
@@ -723,26 +722,3 @@ def check_positions(copy: Topic, positions: Mapping[str, tuple[int, ...]]) -> No
                 f"group {group!r} is to go on at {list(offsets)[:20]}; {copy.partitions} offsets"
                 " from 0 on are needed"
             )
-
-
-def check_topic_name(name: str) -> None:
-    """Raise `InvalidTopicName` when a name breaks Kafka's rules."""
-    if not name or name in {".", ".."}:
-        raise InvalidTopicName(f"{name!r} cannot be the name of a topic")
-    if len(name) > _NAME_BYTES_MAX:
-        raise InvalidTopicName(
-            f"a topic name has at most {_NAME_BYTES_MAX} characters, this one has {len(name)}"
-        )
-    if _NAME.fullmatch(name) is None:
-        raise InvalidTopicName(
-            f"topic name {name!r} has characters other than letters, digits, '.', '_' and '-'"
-        )
-
-
-def check_group_name(name: str) -> None:
-    """Raise `InvalidGroupId` when a queue group cannot be called that."""
-    if not name or len(name.encode()) > _NAME_BYTES_MAX or not name.isprintable():
-        raise InvalidGroupId(
-            f"a queue group is named by 1 to {_NAME_BYTES_MAX} bytes of printable text, not"
-            f" {name[:_NAME_BYTES_MAX]!r}"
-        )

@@ -181,7 +181,7 @@ class ReplicaSet:
         self._move_failures({group: place for group, (place, _) in known.items()})
 
     def _rename(self, partition: Partition, place: TopicPartition, era: int) -> None:
-        logger.info("partition renamed", extra={"log": partition.log.name, "name": str(place)})
+        logger.info("partition renamed", extra={"log": partition.log.name, "to": str(place)})
         partition.rename(place, era=era)
         partition.writes.on_decided = partial(self.on_decided, place)
 

@@ -37,6 +37,10 @@ What may crash, and what is found afterwards:
   cancellation.
 - The job, after the switch: the former topic says that it was switched, and the next run sees that.
 
+Clients know topics by name or by id. The copy keeps its id, and the former topic is shown under
+another one: a client that asks by the id it learnt under the name finds no such topic, looks the
+name up again, and has not read the former topic with positions of the copy.
+
 A node learns of the switch when it applies the command, and all that it knows by the topic's name
 changes in that same step: partitions (`ReplicaSet.follow_names`), settings, members and offsets of
 consumer groups (`groups/inheritance.py`). Until then it serves the former topic under the name,

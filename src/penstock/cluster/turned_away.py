@@ -11,6 +11,7 @@ This is kept in memory, by leaders: what a crash takes is asked for again by pro
 answer, and a gap that another leader has left is believed only when it stays.
 """
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from penstock.clock import Clock
@@ -65,6 +66,11 @@ class TurnedAway:
         self._refusals: dict[int, _Refusal] = {}
         self._gaps: dict[int, _Gap] = {}
 
+    @property
+    def refusals(self) -> Mapping[int, _Refusal]:
+        """What has yet to come back, by producer."""
+        return self._refusals
+
     def note(
         self, header: BatchHeader, reason: PenstockError, *, known: ProducerState | None
     ) -> None:
@@ -94,7 +100,7 @@ class TurnedAway:
 
     def take_over(self, former: "TurnedAway") -> None:
         """Know what has yet to come back to another partition: it comes to this one."""
-        for producer_id, refusal in former._refusals.items():
+        for producer_id, refusal in former.refusals.items():
             if producer_id not in self._refusals:
                 _make_room(self._refusals, producer_id)
                 self._refusals[producer_id] = refusal

@@ -28,6 +28,7 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from penstock.client import Admin, Client, Connection, FencedPartition, Groups, ReshardStatus
+from penstock.clock import SystemClock
 from penstock.errors import Conflict, InvalidRequest, NotFound, TopicNotFound
 from penstock.ids import TopicPartition
 from penstock.spark.fence_keeping import FenceKeeper
@@ -97,6 +98,7 @@ class Switch:
         self._settings = settings
         self._show = show
         self._client = Client(settings.url)
+        self._clock = SystemClock()
         self._groups = Groups(Admin(Connection(settings.bootstrap)))
         self.note = self._find_note()
 
@@ -163,7 +165,7 @@ class Switch:
     def _switch(self, job: Reshard, copied: int) -> SwitchOutcome:
         """Do behind a fence what needs one."""
         note = self.note
-        began_s = time.monotonic()
+        began_s = self._clock.steady_s()
         with FenceKeeper(self._client, note.topic, note.reshard_id) as fence:
             self._show(f"topic {note.topic} takes no writes; copying the rest")
             _check_idle(note.topic, fence.raised.partitions)
@@ -176,7 +178,7 @@ class Switch:
             groups = self._positions(job)
             queue_groups = self._place_queue_groups(job)
             self._take_name(fence, groups)
-        fenced_s = time.monotonic() - began_s
+        fenced_s = self._clock.steady_s() - began_s
         self._keep(is_done=True)
         return SwitchOutcome(True, note.former, copied, verdict, groups, queue_groups, fenced_s)
 

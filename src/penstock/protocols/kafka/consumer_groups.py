@@ -167,7 +167,7 @@ def _member(member: DescribedConsumer, context: Context) -> describe_out.Member:
 def _shown(assignment: Assignment, context: Context) -> describe_out.Assignment:
     """Return partitions with the names of their topics; those of deleted topics are left out."""
     metadata = context.broker.metadata
-    by_id = {topic.topic_id: topic.name for topic in metadata.topics.values()}
+    by_id = {topic.public_id: topic.name for topic in metadata.topics.values()}
     return describe_out.Assignment(
         topic_partitions=tuple(
             describe_out.TopicPartitions(

@@ -117,7 +117,7 @@ class _TopicNames:
             return TopicPartition(topic.topic, partition)
         topic_id = topic.topic_id or uuid.UUID(int=0)
         try:
-            name = self._metadata.topic_by_id(topic_id).name
+            name = self._metadata.topic_by_public_id(topic_id).name
         except TopicNotFound as error:
             # The id stands in for the name, so that the answer can be put together.
             name = f"?{topic_id}"
@@ -134,7 +134,7 @@ class _TopicNames:
             for place in places:
                 topic = self._metadata.topics.get(place.topic)
                 if topic is not None:
-                    self.ids[place.topic] = topic.topic_id
+                    self.ids[place.topic] = topic.public_id
 
 
 def _wanted(message: Any, names: _TopicNames) -> list[FetchRequest]:

@@ -64,7 +64,7 @@ def _names(topic_ids: Iterable[uuid.UUID | None], broker: Broker) -> Names:
     for topic_id in topic_ids:
         if topic_id is not None:
             try:
-                names[topic_id] = TopicName(broker.metadata.topic_by_id(topic_id).name)
+                names[topic_id] = TopicName(broker.metadata.topic_by_public_id(topic_id).name)
             except TopicNotFound:
                 # The answer says so for each partition.
                 continue
@@ -177,7 +177,7 @@ def _fetched_by_id(
         )
     ids = {name: topic_id for topic_id, name in names.items()}
     if wanted.topics is None:
-        ids = {TopicName(each.name): each.topic_id for each in broker.metadata.topics.values()}
+        ids = {TopicName(each.name): each.public_id for each in broker.metadata.topics.values()}
     topics = [
         fetch_out.OffsetFetchResponseTopics(
             topic_id=ids[topic.name],

@@ -154,7 +154,7 @@ def _find(wanted: wire_in.MetadataRequestTopic, context: Context) -> Topic:
     if wanted.topic_id is None:
         return context.broker.topics.find(wanted.name or "")
     try:
-        return context.broker.metadata.topic_by_id(wanted.topic_id)
+        return context.broker.metadata.topic_by_public_id(wanted.topic_id)
     except TopicNotFound as error:
         raise TopicIdMismatch(str(error)) from error
 
@@ -163,7 +163,7 @@ def _topic(topic: Topic, context: Context) -> wire.MetadataResponseTopic:
     return wire.MetadataResponseTopic(
         error_code=ErrorCode.none,
         name=TopicName(topic.name),
-        topic_id=topic.topic_id,
+        topic_id=topic.public_id,
         partitions=tuple(
             _partition(TopicPartition(topic.name, number), context)
             for number in range(topic.partitions)

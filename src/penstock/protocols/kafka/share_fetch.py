@@ -50,7 +50,7 @@ class _Said:
 
     def _read(self, topic_id: uuid.UUID, partition: Any, broker: Broker) -> None:
         try:
-            name = broker.metadata.topic_by_id(topic_id).name
+            name = broker.metadata.topic_by_public_id(topic_id).name
         except TopicNotFound as error:
             # The id stands in for the name, so that the answer can be put together.
             place = TopicPartition(f"?{topic_id}", partition.partition_index)
@@ -111,7 +111,7 @@ def _forgotten(request: fetch_in.ShareFetchRequest, broker: Broker) -> list[Topi
     forgotten = []
     for topic in request.forgotten_topics_data:
         found = next(
-            (each for each in broker.metadata.topics.values() if each.topic_id == topic.topic_id),
+            (each for each in broker.metadata.topics.values() if each.public_id == topic.topic_id),
             None,
         )
         if found is not None:
@@ -156,7 +156,7 @@ def _lock_ms(broker: Broker, group_id: str, found: Sequence[SharePartition]) -> 
 
 def _topic_id(broker: Broker, said: _Said, topic: str) -> uuid.UUID | None:
     known = broker.metadata.topics.get(topic)
-    return known.topic_id if known else said.ids.get(topic)
+    return known.public_id if known else said.ids.get(topic)
 
 
 def _partition(

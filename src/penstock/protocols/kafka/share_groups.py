@@ -121,7 +121,7 @@ def _member(member: ShareMember, context: Context) -> describe_out.Member:
 
 def _shown(assignment: ShareAssignment, context: Context) -> describe_out.Assignment:
     """Return partitions with the names of their topics; those of deleted topics are left out."""
-    by_id = {topic.topic_id: topic.name for topic in context.broker.metadata.topics.values()}
+    by_id = {topic.public_id: topic.name for topic in context.broker.metadata.topics.values()}
     return describe_out.Assignment(
         topic_partitions=tuple(
             describe_out.TopicPartitions(

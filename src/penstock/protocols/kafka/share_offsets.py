@@ -88,7 +88,7 @@ async def _positions(
         shown.append(_position(number, by_number.get(number), epoch, error))
     return describe_out.DescribeShareGroupOffsetsResponseTopic(
         topic_name=TopicName(topic),
-        topic_id=found.topic_id if found else None,
+        topic_id=found.public_id if found else None,
         partitions=tuple(shown),
     )
 
@@ -158,7 +158,7 @@ async def _failure(change: Awaitable[object]) -> PenstockError | None:
 
 def _topic_id(topic: str, broker: Broker) -> uuid.UUID | None:
     found = broker.metadata.topics.get(topic)
-    return found.topic_id if found else None
+    return found.public_id if found else None
 
 
 async def _delete_offsets(

@@ -124,7 +124,7 @@ async def _delete_topics(
             code, message = error_code(error), str(error)
         results.append(
             delete_out.DeletableTopicResult(
-                name=name, topic_id=topic.topic_id, error_code=code, error_message=message
+                name=name, topic_id=topic.public_id, error_code=code, error_message=message
             )
         )
     return delete_out.DeleteTopicsResponse(throttle_time=NO_THROTTLE, responses=tuple(results))
@@ -134,7 +134,7 @@ def _name_of(topic: delete_in.DeleteTopicState, broker: Broker) -> TopicName:
     if topic.name is not None:
         return topic.name
     try:
-        found = broker.metadata.topic_by_id(topic.topic_id or uuid.UUID(int=0))
+        found = broker.metadata.topic_by_public_id(topic.topic_id or uuid.UUID(int=0))
     except TopicNotFound as error:
         raise TopicIdMismatch(str(error)) from error
     return TopicName(found.name)

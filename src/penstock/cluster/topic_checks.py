@@ -1,0 +1,65 @@
+"""What topics and their groups can be called, and how large topics can be."""
+
+import re
+from collections.abc import Collection, Mapping
+
+from penstock.cluster.topic_settings import check_settings
+from penstock.errors import (
+    InvalidGroupId,
+    InvalidPartitionCount,
+    InvalidTopicName,
+    TopicExists,
+)
+
+PARTITIONS_MAX = 10_000
+_NAME_BYTES_MAX = 249
+_NAME = re.compile(r"[a-zA-Z0-9._-]+")
+
+
+def check_new_topic(
+    name: str, partitions: int, settings: Mapping[str, str], existing: Collection[str]
+) -> None:
+    """Raise when a topic cannot be created like this."""
+    check_topic_name(name)
+    if name in existing:
+        raise TopicExists(f"topic {name!r} exists already")
+    # A name in the style of a.b and one like a_b would share their name in metrics.
+    alike = name.replace(".", "_")
+    for other in existing:
+        if other.replace(".", "_") == alike:
+            raise InvalidTopicName(
+                f"topic name {name!r} differs from {other!r} only in '.' and '_'"
+            )
+    check_partition_count(partitions)
+    check_settings(settings)
+
+
+def check_partition_count(partitions: int) -> None:
+    """Raise `InvalidPartitionCount` when a topic cannot have that many."""
+    if not 1 <= partitions <= PARTITIONS_MAX:
+        raise InvalidPartitionCount(
+            f"a topic has between 1 and {PARTITIONS_MAX} partitions, not {partitions}"
+        )
+
+
+def check_topic_name(name: str) -> None:
+    """Raise `InvalidTopicName` when a name breaks Kafka's rules."""
+    if not name or name in {".", ".."}:
+        raise InvalidTopicName(f"{name!r} cannot be the name of a topic")
+    if len(name) > _NAME_BYTES_MAX:
+        raise InvalidTopicName(
+            f"a topic name has at most {_NAME_BYTES_MAX} characters, this one has {len(name)}"
+        )
+    if _NAME.fullmatch(name) is None:
+        raise InvalidTopicName(
+            f"topic name {name!r} has characters other than letters, digits, '.', '_' and '-'"
+        )
+
+
+def check_group_name(name: str) -> None:
+    """Raise `InvalidGroupId` when a queue group cannot be called that."""
+    if not name or len(name.encode()) > _NAME_BYTES_MAX or not name.isprintable():
+        raise InvalidGroupId(
+            f"a queue group is named by 1 to {_NAME_BYTES_MAX} bytes of printable text, not"
+            f" {name[:_NAME_BYTES_MAX]!r}"
+        )
