@@ -26,7 +26,7 @@ from tests.processes import NodeProcess
 from tests.spark.test_resharding import held, publish_numbers
 
 KEYS = 5
-DEADLINE_S = 120.0
+DEADLINE_S = 240.0
 
 
 class Traffic:

@@ -5,6 +5,7 @@ import shlex
 from collections import defaultdict
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import pytest
 from confluent_kafka import TopicPartition as KafkaPartition
@@ -12,7 +13,7 @@ from pyspark.sql import SparkSession
 from typer.testing import CliRunner
 
 from penstock.cli.main import app
-from penstock.client import Admin, Connection, NewTopic
+from penstock.client import Admin, Client, Connection, NewTopic
 from penstock.errors import Conflict, InvalidRequest
 from penstock.spark import Reshard, ReshardSettings, ReshardVerdict, read_range
 from tests.docs.blocks import ROOT, blocks_of
@@ -135,7 +136,8 @@ def test_the_page_about_resharding_can_be_followed(
     spark: SparkSession, node: NodeProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     page = ROOT / "docs" / "how-to" / "reshard.md"
-    commands = [block.text for block in blocks_of(page) if block.language == "sh"]
+    blocks = [block.text for block in blocks_of(page) if block.language == "sh"]
+    switch, undo, *copies = [text.splitlines() for text in blocks]
     admin = Admin(Connection(node.bootstrap))
     admin.create_topic(NewTopic(name="shop-orders", partitions=2))
     publish_numbers(node, "shop-orders", range(100))
@@ -144,16 +146,22 @@ def test_the_page_about_resharding_can_be_followed(
     monkeypatch.setattr("penstock.spark.open_session", lambda *_, **__: Lent(spark), raising=False)
     monkeypatch.chdir(tmp_path)
 
-    outcomes = [
-        CliRunner().invoke(
-            app,
-            [*shlex.split(each)[1:], "--url", node.http_url, "-b", node.bootstrap, "--json"],
-        )
-        for each in commands
-    ]
+    def follow(command: str) -> Any:
+        given = [*shlex.split(command)[1:], "--url", node.http_url, "--json"]
+        if command in (*switch, *(each for block in copies for each in block)):
+            given += ["-b", node.bootstrap]
+        outcome = CliRunner().invoke(app, given)
+        assert outcome.exit_code == 0, outcome.output
+        return json.loads(outcome.stdout)
 
-    assert [each.exit_code for each in outcomes] == [0, 0], outcomes[-1].output
-    first, second = (json.loads(each.stdout) for each in outcomes)
+    admin.create_topic(NewTopic(name="copy", partitions=6))
+    with Client(node.http_url) as client:
+        client.reshards.begin("shop-orders", str(uuid4()), target="copy")
+    shown, cancelled = map(follow, undo)
+    assert (shown["phase"], shown["records"], cancelled["cancelled"]) == ("copying", 100, True)
+    (switched,) = map(follow, switch)
+    assert (switched["is_switched"], switched["verdict"]["records"]) == (True, 100)
+    first, second = (follow(command) for (command,) in copies)
     assert (first["copied"], first["records"], first["missing"]) == (100, 100, 0)
     assert (second["copied"], second["records"]) == (0, 100)
     assert len(second["groups"]["billing"]) == 6
