@@ -1,14 +1,9 @@
 """A topic gets another number of partitions under its name, while it is written to and read."""
 
 import json
-import os
-import subprocess
-import sys
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Self
 
@@ -18,7 +13,7 @@ from pyspark.sql import SparkSession
 from typer.testing import CliRunner
 
 from penstock.cli.main import app
-from penstock.client import Admin, Client, Connection
+from penstock.client import Admin, Client, Connection, Reshards
 from penstock.errors import Conflict, NotFound, PenstockError, TopicFenced
 from penstock.spark import ReshardVerdict, Switch, SwitchOutcome, SwitchSettings
 from tests.kafka_clients import new_producer, new_topic, open_consumer, unique
@@ -197,42 +192,27 @@ def test_queue_groups_go_on_where_their_unsettled_messages_begin(
     assert again >= set(range(60)) - acked
 
 
-@contextmanager
-def job(settings: SwitchSettings) -> Iterator["subprocess.Popen[bytes]"]:
-    """The command as a process of its own, with all that it starts."""
-    command = [
-        *(sys.executable, "-m", "penstock.cli", "reshard", settings.topic),
-        *("--partitions", str(settings.partitions), "--checkpoint", str(settings.directory)),
-        *("--url", settings.url, "-b", settings.bootstrap, "--master", "local[2]", "--json"),
-    ]
-    process = subprocess.Popen(command, start_new_session=True, stdout=subprocess.DEVNULL)
-    try:
-        yield process
-    finally:
-        with suppress(ProcessLookupError):
-            os.killpg(process.pid, 9)
-        process.wait()
-
-
-def wait_for_phase(client: Client, topic: str, phase: str, process: Any) -> None:
-    deadline_s = time.monotonic() + DEADLINE_S
-    while True:
-        assert process.poll() is None, "the job ended before"
-        assert time.monotonic() < deadline_s, phase
-        with suppress(NotFound):
-            if client.reshards.get(topic).phase == phase:
-                return
-        time.sleep(0.02)
+class Killed(Exception):
+    """The job dies here, and does nothing any more."""
 
 
 def test_a_job_that_is_killed_behind_its_fence_goes_on_when_it_is_started_again(
-    spark: SparkSession, node: NodeProcess, settings: SwitchSettings
+    spark: SparkSession,
+    node: NodeProcess,
+    settings: SwitchSettings,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    def die(*_: object) -> None:
+        raise Killed
+
     topic = settings.topic
     publish_numbers(node, topic, range(200))
     with Client(node.http_url, retry_s=DEADLINE_S) as client:
-        with job(settings) as process:
-            wait_for_phase(client, topic, "fenced", process)
+        with monkeypatch.context() as dying:
+            dying.setattr(Switch, "_take_name", die)
+            dying.setattr(Reshards, "lift", lambda *_: None)
+            with pytest.raises(Killed):
+                switched(spark, settings)
         assert client.reshards.get(topic).phase == "fenced", "nobody has lifted it yet"
         writer = threading.Thread(target=client.publish, args=(topic, b"999"))
         writer.start()

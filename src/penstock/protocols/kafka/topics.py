@@ -124,7 +124,7 @@ async def _delete_topics(
             code, message = error_code(error), str(error)
         results.append(
             delete_out.DeletableTopicResult(
-                name=name, topic_id=topic.public_id, error_code=code, error_message=message
+                name=name, topic_id=topic.topic_id, error_code=code, error_message=message
             )
         )
     return delete_out.DeleteTopicsResponse(throttle_time=NO_THROTTLE, responses=tuple(results))
