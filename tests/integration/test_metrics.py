@@ -83,7 +83,7 @@ def test_metrics_follow_what_happens(start_node: StartNode) -> None:
     check(lambda: too_many_connections(node), connections_refused_total=5)
     check(lambda: delete_topic(node, "orders"), topics=-1, partitions=-1)
     with Client(node.http_url) as client:
-        check_deliveries(client, check)
+        check_deliveries(node, client, check)
     with socket.create_connection(("127.0.0.1", node.kafka_port)):
         wait_until(lambda: metrics(node)["penstock_connections"] == 1, "a connection is counted")
     wait_until(lambda: metrics(node)["penstock_connections"] == 0, "its end is counted")
@@ -101,7 +101,9 @@ def test_metrics_follow_what_happens(start_node: StartNode) -> None:
     )
 
 
-def check_deliveries(client: Client, check: Callable[..., dict[str, float]]) -> None:
+def check_deliveries(
+    node: NodeProcess, client: Client, check: Callable[..., dict[str, float]]
+) -> None:
     """Let messages be acked, nacked, rejected, let one expire, and one be released in time."""
 
     def receive(lease_s: float = 30.0) -> LeasedMessage:
@@ -112,7 +114,7 @@ def check_deliveries(client: Client, check: Callable[..., dict[str, float]]) -> 
         client.publish("jobs", value)
     check(lambda: client.ack(receive()), messages_received_total=1, messages_acked_total=1)
     check(lambda: client.nack(receive(), delay_s=60), messages_nacked_total=1)
-    changes = check(lambda: (client.reject(receive()), dead_letter(client)))
+    changes = check(lambda: (client.reject(receive()), dead_letter(node)))
     assert changes["penstock_messages_rejected_total"] == 1
     assert changes["penstock_messages_dead_lettered_total"] == 1
     client.publish("jobs", "slow")
@@ -124,8 +126,9 @@ def check_deliveries(client: Client, check: Callable[..., dict[str, float]]) -> 
     assert changes["penstock_scheduled_released_total"] == 1
 
 
-def dead_letter(client: Client) -> None:
-    wait_until(lambda: client.dead_letters.search("jobs"), "the rejected message is dead")
+def dead_letter(node: NodeProcess) -> None:
+    name = "penstock_messages_dead_lettered_total"
+    wait_until(lambda: metrics(node).get(name), "the rejected message is dead")
 
 
 def receive_from(client: Client, topic: str) -> None:
