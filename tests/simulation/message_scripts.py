@@ -20,6 +20,7 @@ from penstock.record import (
 from tests.simulation.node import TICK_US, Node
 from tests.simulation.scripts import Stage
 from tests.simulation.services import WINDOW_MS
+from tests.simulation.workloads import Workload
 
 _GROUP = "workers"
 _LEASE_TICKS = 10
@@ -36,7 +37,7 @@ class MessageStage(Stage):
     """A quiet world with one queue group; its first node leads."""
 
     def __init__(self) -> None:
-        super().__init__(3, groups={_GROUP: _SETTINGS})
+        super().__init__(3, workload=Workload.MESSAGES, groups={_GROUP: _SETTINGS})
         self.win(1)
         self.until(1, 2, 3, leads=1)
         assert self.world.referee.books is not None

@@ -33,9 +33,9 @@ class Stage:
         *,
         seed: int = 1,
         settings: LogSettings = LOG,
+        workload: Workload = Workload.RECORDS,
         groups: dict[str, GroupSettings] | None = None,
     ) -> None:
-        workload = Workload.RECORDS if groups is None else Workload.MESSAGES
         self.world = World(seed, nodes=nodes, settings=settings, workload=workload, groups=groups)
         self.world.faults.end()
         if voters is not None:

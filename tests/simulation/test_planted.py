@@ -6,7 +6,13 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.simulation import message_scripts, planted_cluster, planted_delivery, scripts
+from tests.simulation import (
+    group_scripts,
+    message_scripts,
+    planted_cluster,
+    planted_delivery,
+    scripts,
+)
 from tests.simulation.__main__ import prepare
 from tests.simulation.planted import BUGS, planted
 from tests.simulation.referee import Violation
@@ -28,6 +34,9 @@ BY_SCRIPT = {
         message_scripts.message_becomes_due_while_it_is_being_cancelled
     ),
     "a_receipt_of_an_older_lease_is_honoured": message_scripts.receipt_outlives_its_lease,
+    "a_shard_is_led_on_although_its_events_may_still_come_true": (
+        group_scripts.disk_of_a_shard_leader_is_full
+    ),
     "an_extended_lease_ends_with_the_others": message_scripts.lease_of_one_of_two_is_extended,
     "changes_members_while_a_change_is_open": scripts.change_before_the_first_commit,
     "commits_old_terms_by_counting": scripts.figure_8,
@@ -95,7 +104,6 @@ MESSAGES_BY_SEED = {
 # And these in the metadata and in consumer groups.
 CLUSTER_BY_SEED = {
     "a_command_is_confirmed_before_this_node_has_applied_it": (Workload.METADATA, 0),
-    "a_shard_is_led_on_although_its_events_may_still_come_true": (Workload.GROUPS, 2),
     "a_topic_that_was_deleted_is_created_by_a_late_repetition": (Workload.METADATA, 1),
     "offsets_are_confirmed_before_they_commit": (Workload.GROUPS, 0),
     "offsets_are_lost_on_a_restart": (Workload.GROUPS, 1),

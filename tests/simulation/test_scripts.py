@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.simulation import message_scripts, scripts
+from tests.simulation import group_scripts, message_scripts, scripts
 
 SCRIPTS = [
     scripts.figure_8,
@@ -30,6 +30,7 @@ SCRIPTS = [
     scripts.conflicting_entries_are_cut_before_a_restart,
     scripts.rot_in_the_last_flush,
     scripts.rot_in_what_a_follower_lacks,
+    group_scripts.disk_of_a_shard_leader_is_full,
     message_scripts.key_is_published_again_while_it_is_in_flight,
     message_scripts.message_becomes_due_while_it_is_being_cancelled,
     message_scripts.receipt_outlives_its_lease,
