@@ -12,7 +12,7 @@ run: $(VENV)/.installed
 # Two processes share the tests; what breaks things under load has the machine to itself.
 test: $(VENV)/.installed-dev check
 	$(BIN)/python -m pytest -n 2 --no-loadscope-reorder -m "not alone"
-	$(BIN)/python -m pytest -m alone
+	$(BIN)/python -m pytest -m alone tests/integration tests/spark
 
 check: $(VENV)/.installed-dev
 	$(BIN)/ruff format --check .
