@@ -103,6 +103,8 @@ class _Publish(msgspec.Struct, frozen=True):
     partition: int
     batch: bytearray
     acks: Acks
+    era: int = 0
+    """That of the topic for which the partition was chosen."""
 
 
 class _Placed(msgspec.Struct, frozen=True):
@@ -141,6 +143,7 @@ class _Item(NamedTuple):
     value: bytes | None
     headers: tuple[tuple[str, bytes | None], ...]
     size_bytes: int
+    era: int
 
 
 class Messages:
@@ -178,7 +181,7 @@ class Messages:
             return [await self._publish_one(found, messages[0], settings, spare, now_ms)]
         for number, message in enumerate(messages):
             try:
-                item = _checked(number, message, settings, now_ms)
+                item = _checked(number, message, settings, now_ms, era=found.era)
                 partition = _partition_of(message, found, spare)
             except PenstockError as error:
                 results[number] = error
@@ -201,7 +204,7 @@ class Messages:
     ) -> Published | PenstockError:
         """Publish a message that comes alone, together with others that do."""
         try:
-            item = _checked(0, message, settings, now_ms)
+            item = _checked(0, message, settings, now_ms, era=topic.era)
             place = TopicPartition(topic.name, _partition_of(message, topic, spare))
             if item.headers:
                 # It may wait for what others have published, which those beside it must not.
@@ -228,7 +231,7 @@ class Messages:
             return None
         partition, now_ms = next(self._turn) % found.partitions, self._clock.now_ms()
         batch = encode_values(values, now_ms)
-        request = _Publish(topic, partition, batch, acks)
+        request = _Publish(topic, partition, batch, acks, found.era)
         place = TopicPartition(topic, partition)
         try:
             placed = await self._calls.ask(place, "messages.publish", request, _Placed)
@@ -259,7 +262,8 @@ class Messages:
         self, place: TopicPartition, items: Sequence[_Item], acks: Acks = "all"
     ) -> Sequence[Placement]:
         """Publish items as one batch; return where each of them went."""
-        request = _Publish(place.topic, place.partition, _encoded(items), acks)
+        era = min(item.era for item in items)
+        request = _Publish(place.topic, place.partition, _encoded(items), acks, era)
         placed = await self._calls.ask(place, "messages.publish", request, _Placed)
         if placed.messages is not None:
             return placed.messages
@@ -275,6 +279,9 @@ class Messages:
 
     async def _publish_here(self, request: _Publish) -> _Placed:
         place = TopicPartition(request.topic, request.partition)
+        if self._cluster.metadata.topic(request.topic).era != request.era:
+            # Its key may belong elsewhere.
+            raise NotLeader(f"{place} was chosen among other partitions than there are now")
         publication = self._publisher.publish(
             place, memoryview(request.batch), waits_for_commit=request.acks == "all"
         )
@@ -367,7 +374,9 @@ def message_id(partition: int, offset: int) -> str:
     return f"{partition}-{offset}"
 
 
-def _checked(number: int, message: NewMessage, settings: TopicSettings, now_ms: int) -> _Item:
+def _checked(
+    number: int, message: NewMessage, settings: TopicSettings, now_ms: int, *, era: int
+) -> _Item:
     """Turn a message into a record that its topic accepts, or raise why it does not."""
     headers = _headers_of(message)
     timestamp = now_ms if message.timestamp is None else message.timestamp
@@ -385,7 +394,7 @@ def _checked(number: int, message: NewMessage, settings: TopicSettings, now_ms: 
             f"a message of about {size_bytes} bytes was sent, max.message.bytes is"
             f" {settings.batch_bytes_max}"
         )
-    return _Item(number, timestamp, message.key, message.value, headers, size_bytes)
+    return _Item(number, timestamp, message.key, message.value, headers, size_bytes, era)
 
 
 def _headers_of(message: NewMessage) -> tuple[tuple[str, bytes | None], ...]:

@@ -586,6 +586,8 @@ class ClusterMetadata(RecordlessMachine):
             copy,
             name=former.name,
             directory=copy.files,
+            settings=former.settings,
+            groups=former.groups,
             era=command.fence,
             positions=command.positions,
         )

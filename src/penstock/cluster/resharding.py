@@ -2,7 +2,8 @@
 
 A job copies the topic into another one (`spark/resharding.py`). What is here is the end of that:
 writers are turned away by a *fence*, the rest is copied, and both topics change their names in one
-command of the metadata. Topic ids, directories and groups of replicas stay with the records.
+command of the metadata. Topic ids, directories and groups of replicas stay with the records;
+settings and the names of queue groups stay with the name.
 
 A fence has a number, given by the metadata and never given twice. It is raised in two places:
 

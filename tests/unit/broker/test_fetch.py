@@ -1,10 +1,12 @@
 """Reading several partitions under limits, with and without waiting."""
 
 import asyncio
+import uuid
 
-from penstock.broker import Broker, Fetched, FetchRequest
+from penstock.broker import Broker, Fetched, FetchRequest, NewTopic
 from penstock.errors import (
     FencedLeaderEpoch,
+    NotLeader,
     OffsetOutOfRange,
     TopicNotFound,
     UnknownLeaderEpoch,
@@ -134,5 +136,27 @@ def test_errors_are_told_at_once_and_beside_what_was_found() -> None:
             FencedLeaderEpoch,
             UnknownLeaderEpoch,
         ]
+
+    run(scene())
+
+
+def test_a_reader_that_waits_is_sent_away_when_its_topic_is_another_one() -> None:
+    async def scene() -> None:
+        broker, reshard_id = await filled(), uuid.uuid4()
+        await broker.topics.create(NewTopic("copy", partitions=3))
+        await broker.reshards.begin("orders", reshard_id, "copy")
+        fence = await broker.reshards.fence("orders", reshard_id)
+        waiting = asyncio.ensure_future(fetch(broker, FetchRequest(PLACE, 3, 999), wait_ms=200))
+        await turn()
+
+        await broker.reshards.switch(
+            "orders", reshard_id, fence=fence.fence, former_name="former", positions={}
+        )
+        for number in range(4):
+            await broker.partition(PLACE).publish(batch(b"%d" % number))
+
+        (found,) = await waiting
+        assert isinstance(found.error, NotLeader), "what is there now was never asked for"
+        assert [each.end for each in fence.partitions] == [3, 3]
 
     run(scene())

@@ -1,7 +1,10 @@
 """Single messages: where they go, what they become, and which of them fail."""
 
 import asyncio
+import uuid
+from typing import Any
 
+import msgspec
 import pytest
 
 from penstock.broker import Broker, NewMessage, NewTopic, Published
@@ -11,12 +14,13 @@ from penstock.errors import (
     InvalidBatch,
     InvalidRequest,
     InvalidTimestamp,
+    NotLeader,
     OffsetOutOfRange,
     PenstockError,
     TopicNotFound,
 )
 from penstock.ids import TopicPartition
-from penstock.record import Record, partition_of_key
+from penstock.record import Record, encode_values, partition_of_key
 from tests.processes import free_ports
 from tests.unit.broker.brokers import started
 from tests.unit.cluster.workplaces import DATA, PLACE, SimMachine, run
@@ -291,3 +295,35 @@ async def _three_nodes() -> list[Broker]:
         )
     )
     return brokers
+
+
+class Chosen(msgspec.Struct):
+    """What a node asks of a partition's leader that it has chosen for a message."""
+
+    batch: bytearray
+    era: int
+    topic: str = "orders"
+    partition: int = 0
+    acks: str = "all"
+
+
+def test_a_partition_that_was_chosen_before_the_switch_is_chosen_anew() -> None:
+    async def scene() -> None:
+        broker, reshard_id = await started(), uuid.uuid4()
+        await broker.topics.create(NewTopic("copy", partitions=3))
+        await broker.reshards.begin("orders", reshard_id, "copy")
+        fence = (await broker.reshards.fence("orders", reshard_id)).fence
+        await broker.reshards.switch(
+            "orders", reshard_id, fence=fence, former_name="former", positions={}
+        )
+
+        async def ask(era: int) -> Any:
+            request = Chosen(encode_values([b"v"], 1), era)
+            return await broker.calls.ask(PLACE, "messages.publish", request, object)
+
+        with pytest.raises(NotLeader, match="chosen among other partitions"):
+            await ask(0)
+        assert (await ask(fence)).offset == 0
+        assert len(await publish(broker, NewMessage(value=b"v", key=b"k"))) == 1
+
+    run(scene())

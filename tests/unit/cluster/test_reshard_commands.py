@@ -10,7 +10,9 @@ from penstock.cluster import ClusterMetadata, Topic
 from penstock.cluster.fence_expiry import FENCE_LEASE_S, FenceExpiry
 from penstock.cluster.metadata import (
     AddPartitions,
+    ChangeSettings,
     Command,
+    ConfigureGroup,
     CreateTopic,
     DeleteTopic,
     decode_command,
@@ -64,6 +66,8 @@ def test_a_switch_swaps_the_names_and_leaves_everything_else_where_it_is() -> No
     scene = Scene()
     source, copy = (scene.metadata.topic_by_id(each) for each in (SOURCE, COPY))
     fence = scene.fence()
+    scene.give(ChangeSettings(SOURCE, {"retention.ms": "5000"}, []))
+    scene.give(ConfigureGroup(SOURCE, "workers"))
 
     switched = scene.switch(fence, {"billing": (1, 2, 3)})
 
@@ -73,8 +77,20 @@ def test_a_switch_swaps_the_names_and_leaves_everything_else_where_it_is() -> No
     assert (former.topic_id, former.replicas) == (SOURCE, source.replicas)
     assert (former.files, switched.files) == ("orders", "orders.reshard-1")
     assert (switched.era, switched.positions) == (fence, {"billing": (1, 2, 3)})
+    assert (switched.settings, switched.groups) == ({"retention.ms": "5000"}, {"workers": {}})
     assert sorted(scene.metadata.topics) == ["orders", FORMER]
     assert scene.metadata.is_in_force(fence), "the former topic takes no writes any more"
+
+
+def test_clients_find_the_former_topic_by_another_id_than_they_knew() -> None:
+    scene = Scene()
+    scene.switch(scene.fence())
+    metadata, former = scene.metadata, scene.metadata.topic(FORMER)
+
+    assert metadata.topic_by_public_id(COPY).name == "orders"
+    assert metadata.topic_by_public_id(former.public_id) == former
+    with pytest.raises(TopicNotFound):
+        metadata.topic_by_public_id(SOURCE)
 
 
 def test_a_switch_that_is_sent_again_finds_itself_done() -> None:

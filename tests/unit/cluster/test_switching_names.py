@@ -52,7 +52,7 @@ def test_partitions_and_settings_are_known_by_their_new_names_at_once() -> None:
         assert seen[0] is new, "nobody finds the former partition under the name"
         assert cluster.partition(FORMER) is old
         assert (old.place, new.place, old.log.name) == (FORMER, ORDERS, str(FORMER))
-        assert cluster.settings("orders").log.retention_ms == 6000
+        assert cluster.settings("orders").log.retention_ms == 5000
         assert cluster.settings(FORMER.topic).log.retention_ms == 5000
         with pytest.raises(TopicNotFound):
             cluster.partition(TopicPartition("copy", 0))
