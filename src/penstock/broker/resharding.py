@@ -21,6 +21,7 @@ from penstock.cluster import (
     Resharding,
     SwitchTopics,
     Topic,
+    check_fence,
     check_positions,
 )
 from penstock.errors import Conflict, NotFound
@@ -69,6 +70,7 @@ class _Close(msgspec.Struct, frozen=True):
     partition: int
     topic_id: str
     fence: int
+    closes_reads: bool = False
 
 
 class _Look(msgspec.Struct, frozen=True):
@@ -103,15 +105,27 @@ class Reshards:
         fenced: Topic = await self._cluster.change(FenceTopic(source.topic_id, reshard_id))
         assert fenced.resharding is not None, "a topic is fenced for a reshard"
         fence = fenced.resharding.fence
-        closed = await asyncio.gather(
-            *(self._close(fenced, number, fence) for number in range(fenced.partitions))
-        )
+        closed = await self._close(fenced, fence, closes_reads=False)
         return TopicFence(fence=fence, partitions=closed)
 
-    async def _close(self, topic: Topic, number: int, fence: int) -> FencedPartition:
-        place = TopicPartition(topic.name, number)
-        request = _Close(topic.name, number, str(topic.topic_id), fence)
-        return await self._calls.ask(place, "reshard.fence", request, FencedPartition)
+    async def _close(
+        self, topic: Topic, fence: int, *, closes_reads: bool
+    ) -> list[FencedPartition]:
+        requests = [
+            _Close(topic.name, number, str(topic.topic_id), fence, closes_reads)
+            for number in range(topic.partitions)
+        ]
+        return await asyncio.gather(
+            *(
+                self._calls.ask(
+                    TopicPartition(each.topic, each.partition),
+                    "reshard.fence",
+                    each,
+                    FencedPartition,
+                )
+                for each in requests
+            )
+        )
 
     async def lift(self, topic: str, fence: int) -> None:
         """Let a topic be written to again, unless the fence is another one by now."""
@@ -135,6 +149,8 @@ class Reshards:
         given = {group: tuple(offsets) for group, offsets in positions.items()}
         if source.resharding is not None:
             check_positions(self._cluster.metadata.topic_by_id(source.resharding.target), given)
+            check_fence(source.resharding, fence)
+            await self._close(source, fence, closes_reads=True)
         await self._cluster.change(
             SwitchTopics(source.topic_id, reshard_id, fence, former_name, given)
         )
@@ -182,7 +198,7 @@ class Reshards:
         topic = self._cluster.metadata.topic(request.topic)
         if str(topic.topic_id) != request.topic_id:
             raise Conflict(f"topic {request.topic!r} is another one by now")
-        await partition.fence.close(request.fence)
+        await partition.fence.close(request.fence, closes_reads=request.closes_reads)
         writes = partition.writes
         runs = sum(len(writer.runs) for writer in writes.staged.writers.values())
         return FencedPartition(

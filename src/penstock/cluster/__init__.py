@@ -44,6 +44,7 @@ from penstock.cluster.resharding import (
     LiftFence,
     Resharding,
     SwitchTopics,
+    check_fence,
 )
 from penstock.cluster.staged_writes import StagedBatch
 from penstock.cluster.status import PartitionStatus, ReplicaStatus
@@ -130,6 +131,7 @@ __all__ = [
     "WritePart",
     "WriteRefused",
     "WriteStaged",
+    "check_fence",
     "check_group_name",
     "check_group_setting_names",
     "check_group_settings",

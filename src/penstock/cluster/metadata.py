@@ -631,6 +631,13 @@ class ClusterMetadata(RecordlessMachine):
             for topic in self._topics.values()
         )
 
+    def closes_reads(self, fence: int) -> bool:
+        """True while a fence is in force and the topic has not lost its name yet."""
+        return fence > self.last_fence or any(
+            topic.resharding is not None and topic.resharding.fence == fence and not topic.is_former
+            for topic in self._topics.values()
+        )
+
     def _store(self, topic: Topic) -> Topic:
         self._topics[topic.name] = topic
         self._changed()

@@ -10,7 +10,7 @@ from pyroaring import BitMap64
 
 from penstock.cluster.deliveries import DeliveryHost
 from penstock.cluster.machine import Machine
-from penstock.cluster.partition_fence import PartitionFence, is_unknown
+from penstock.cluster.partition_fence import KnownFences, PartitionFence
 from penstock.cluster.partition_intake import Intake
 from penstock.cluster.partition_queue import PartitionQueue
 from penstock.cluster.partition_stage import PartitionStage
@@ -42,6 +42,8 @@ from penstock.ids import Offset, Term, TopicPartition
 from penstock.log import FileRange, LogSettings
 from penstock.raft import RaftSettings
 from penstock.record import BatchHeader, Record, RecordBatch
+
+_NOTHING_KNOWN = KnownFences()
 
 
 class _Pending(NamedTuple):
@@ -79,12 +81,12 @@ class Partition:
         queue: PartitionQueue,
         workplace: Workplace,
         *,
-        is_fence_in_force: Callable[[int], bool] = is_unknown,
+        fences: KnownFences = _NOTHING_KNOWN,
     ) -> None:
         self.place = place
         self.log = log
         self.queue = queue
-        self.fence = PartitionFence(log, machine, is_fence_in_force)
+        self.fence = PartitionFence(log, machine, fences)
         self.intake = Intake(log, machine, workplace, self._propose_in_sequence, self.fence)
         self.stage = PartitionStage(place, log, machine, workplace, self.fence)
         self.writes = PartitionWrites(log, machine, workplace, self.fence)
@@ -108,7 +110,7 @@ class Partition:
         transport: Transport,
         raft_settings: RaftSettings,
         host: DeliveryHost,
-        is_fence_in_force: Callable[[int], bool] = is_unknown,
+        fences: KnownFences = _NOTHING_KNOWN,
     ) -> "Partition":
         """Open the partition's files, recovering them when needed. Runs in a thread.
 
@@ -126,7 +128,7 @@ class Partition:
             raft_settings=raft_settings,
         )
         queue = PartitionQueue(place, log, machine, workplace, host=host)
-        return cls(place, log, machine, queue, workplace, is_fence_in_force=is_fence_in_force)
+        return cls(place, log, machine, queue, workplace, fences=fences)
 
     def rename(self, place: TopicPartition, *, era: int) -> None:
         """Go by the name that the topic has now; `era` says since when it has that name."""
@@ -288,6 +290,7 @@ class Partition:
 
     def read(self, offset: int, *, bytes_max: int) -> FileRange | None:
         """Return committed batches from the one that holds `offset`, or None at the end."""
+        self.fence.check_reads()
         return self.log.read(offset, start_offset=self.start_offset, bytes_max=bytes_max)
 
     def check_serving(self) -> None:
@@ -296,6 +299,7 @@ class Partition:
 
     def find_time(self, timestamp: int) -> Record | None:
         """Return the first readable record at or after `timestamp`."""
+        self.fence.check_reads()
         self.log.check_serving()
         return self.log.log.find_time(
             timestamp, start_offset=self.start_offset, end_offset=self.high_watermark
@@ -303,6 +307,7 @@ class Partition:
 
     def find_newest(self) -> Record | None:
         """Return the record with the largest timestamp."""
+        self.fence.check_reads()
         self.log.check_serving()
         return self.log.log.find_newest(end_offset=self.high_watermark)
 

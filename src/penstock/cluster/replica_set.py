@@ -18,6 +18,7 @@ from penstock.cluster.identity import Identity
 from penstock.cluster.machine import Machine
 from penstock.cluster.metadata import METADATA_GROUP, ClusterMetadata, Replicas, Topic
 from penstock.cluster.partition import Partition
+from penstock.cluster.partition_fence import KnownFences
 from penstock.cluster.replicated_log import ReplicaIdentity, ReplicatedLog, Transport
 from penstock.cluster.topic_settings import (
     TopicSettings,
@@ -505,7 +506,7 @@ class ReplicaSet:
                 transport=self._transport,
                 raft_settings=self.raft_settings,
                 host=self.delivery,
-                is_fence_in_force=self._metadata.is_in_force,
+                fences=KnownFences(self._metadata.is_in_force, self._metadata.closes_reads),
             )
         except Corruption as error:
             self._replace_replica(str(place), replicas, directory)

@@ -13,6 +13,10 @@ A fence has a number, given by the metadata and never given twice. It is raised 
    No record can follow the entry: the leader that proposed it refuses them, and every later one has
    applied it before it serves, however little it knows of the metadata.
 
+Right before the switch the same entry closes reads, too: a node that has not heard of the switch
+would otherwise serve the former topic to readers who have, by the same name, at positions of the
+copy. Reads are closed until the node knows that the topic has another name, or the fence is lifted.
+
 A fence is lifted in the metadata alone, by `LiftFence`. A partition's leader takes writes again
 when its metadata is as new as the fence and names another one, or none. `SwitchTopics` holds only
 while the fence that the job has seen confirmed is in force. Both are entries of one log: a fence

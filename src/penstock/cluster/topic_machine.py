@@ -47,9 +47,14 @@ class Archived(msgspec.Struct, frozen=True, tag="archived"):
 
 
 class Fenced(msgspec.Struct, frozen=True, tag="fenced"):
-    """No records follow while the fence of that number is in force."""
+    """No records follow while the fence of that number is in force.
+
+    With `closes_reads`, none are read either until the fence is lifted or the topic has lost its
+    name to its copy.
+    """
 
     fence: int
+    closes_reads: bool = False
 
 
 class _Snapshot(msgspec.Struct, frozen=True):
@@ -62,6 +67,7 @@ class _Snapshot(msgspec.Struct, frozen=True):
     writes: bytes = b""
     decisions: bytes = b""
     fence: int = 0
+    read_fence: int = 0
 
 
 Event = StartMoved | Archived | Fenced | DeliveryEvent | StageEvent | WriteEvent
@@ -82,7 +88,7 @@ class TopicMachine:
         self._newest_timestamp = 0
         self._start_offset = Offset(0)
         self._archived: Archived | None = None
-        self.fence = 0
+        self.fence = self.read_fence = 0
         self.producers: dict[int, ProducerState] = {}
         self.delivery = DeliveryState()
         self.on_delivery: Callable[[DeliveryEvent, Change], None] = lambda *_: None
@@ -165,6 +171,8 @@ class TopicMachine:
             return self._note_archived(event)
         if isinstance(event, Fenced):
             self.fence = max(self.fence, event.fence)
+            if event.closes_reads:
+                self.read_fence = self.fence
             return None
         if isinstance(event, Staged):
             return self._stage(event, entry)
@@ -223,6 +231,7 @@ class TopicMachine:
                 self.writes.snapshot(),
                 self.decisions.snapshot(),
                 self.fence,
+                self.read_fence,
             )
         )
 
@@ -235,6 +244,7 @@ class TopicMachine:
         self._newest_timestamp = snapshot.newest_timestamp
         self._archived = snapshot.archived
         self.fence = snapshot.fence
+        self.read_fence = snapshot.read_fence
         if snapshot.delivery:
             self.delivery.restore(snapshot.delivery)
         if snapshot.arrivals:
@@ -260,9 +270,9 @@ def encode_archived(event: Archived) -> bytes:
     return _encode(event)
 
 
-def encode_fenced(fence: int) -> bytes:
-    """Return the state entry that turns writes away."""
-    return _encode(Fenced(fence))
+def encode_fenced(event: Fenced) -> bytes:
+    """Return the state entry that turns writes away, or reads, too."""
+    return _encode(event)
 
 
 def encode_delivery(event: DeliveryEvent) -> bytes:

@@ -5,6 +5,7 @@ import asyncio
 import pytest
 
 from penstock.cluster import Partition
+from penstock.cluster.partition_fence import KnownFences
 from penstock.cluster.write_events import WriteDecided, WriteStaged
 from penstock.errors import OutOfOrderSequence, TopicFenced
 from tests.unit.cluster.test_partition_stage import schedule, timed, wait_released
@@ -23,6 +24,12 @@ class Fences:
 
     def __init__(self) -> None:
         self.lifted: set[int] = set()
+        self.switched: set[int] = set()
+
+    @property
+    def known(self) -> KnownFences:
+        """As partitions ask for it."""
+        return KnownFences(self.is_in_force, lambda fence: fence not in self.lifted | self.switched)
 
     def is_in_force(self, fence: int) -> bool:
         """True for those that were not lifted."""
@@ -61,7 +68,7 @@ async def refuses_everything(partition: Partition, due_ms: int) -> None:
 def test_every_way_into_a_partition_is_closed_until_the_fence_is_lifted() -> None:
     async def scene() -> None:
         machine, fences = SimMachine(), Fences()
-        partition = await machine.partition(is_fence_in_force=fences.is_in_force)
+        partition = await machine.partition(fences=fences.known)
         due_ms = machine.clock.now_ms() + 1000
         await partition.publish(batch(b"before"))
 
@@ -123,7 +130,7 @@ def test_a_fence_survives_a_restart_and_a_snapshot() -> None:
 def test_scheduled_messages_wait_behind_a_fence_and_come_when_it_is_lifted() -> None:
     async def scene() -> None:
         machine, fences = SimMachine(), Fences()
-        partition = await machine.partition(is_fence_in_force=fences.is_in_force)
+        partition = await machine.partition(fences=fences.known)
         await schedule(partition, (b"due", machine.clock.now_ms() + 100))
         await partition.fence.close(1)
         machine.clock.advance(200)
@@ -141,7 +148,7 @@ def test_scheduled_messages_wait_behind_a_fence_and_come_when_it_is_lifted() -> 
 def test_a_producer_that_is_turned_away_is_never_told_that_it_is_out_of_order() -> None:
     async def scene() -> None:
         machine, fences = SimMachine(), Fences()
-        partition = await machine.partition(is_fence_in_force=fences.is_in_force)
+        partition = await machine.partition(fences=fences.known)
         await partition.publish(numbered_batch(0, b"a"))
         await partition.fence.close(1)
         for sequence in (1, 2):
@@ -178,5 +185,31 @@ def test_the_partition_that_takes_the_name_waits_for_batches_that_were_turned_aw
         await turn()
 
         assert values(copy) == [b"first", b"second"]
+
+    run(scene())
+
+
+@pytest.mark.parametrize("way", ["lifted", "switched"])
+def test_reads_are_closed_until_the_node_knows_what_became_of_the_topic(way: str) -> None:
+    async def scene() -> None:
+        machine, fences = SimMachine(), Fences()
+        partition = await machine.partition(fences=fences.known)
+        await partition.publish(batch(b"a"))
+        await partition.fence.close(1)
+        assert values(partition) == [b"a"]
+
+        await partition.fence.close(1, closes_reads=True)
+        with pytest.raises(TopicFenced):
+            partition.read(0, bytes_max=99)
+        machine.disk.kill()
+        reopened = await machine.partition(fences=fences.known)
+        with pytest.raises(TopicFenced):
+            reopened.read(0, bytes_max=99)
+        getattr(fences, way).add(1)
+
+        assert values(reopened) == [b"a"]
+        if way == "switched":
+            with pytest.raises(TopicFenced):
+                reopened.publish(batch(b"b"))
 
     run(scene())

@@ -19,7 +19,7 @@ from penstock.cluster import (
 )
 from penstock.cluster.cluster import Cluster
 from penstock.cluster.deliveries import DeliveryHost
-from penstock.cluster.partition_fence import is_unknown
+from penstock.cluster.partition_fence import KnownFences
 from penstock.cluster.replicated_log import ReplicaIdentity
 from penstock.config import Address, NodeOptions
 from penstock.delivery import GroupSettings
@@ -169,7 +169,7 @@ class SimMachine:
         self,
         *,
         group_settings: GroupSettings = PLAIN_GROUP,
-        is_fence_in_force: Callable[[int], bool] = is_unknown,
+        fences: KnownFences | None = None,
         **settings: Any,
     ) -> Partition:
         """Open one partition and lead it."""
@@ -186,7 +186,7 @@ class SimMachine:
             transport=NoPeers(),
             raft_settings=RaftSettings(),
             host=DeliveryHost(lambda _topic, _group: group_settings),
-            is_fence_in_force=is_fence_in_force,
+            fences=fences or KnownFences(),
         )
         await led(partition.log)
         return partition
