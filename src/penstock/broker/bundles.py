@@ -4,9 +4,10 @@ A batch of one costs nearly as much as a batch of many: a header, a checksum, a 
 its own. The log takes nothing from a partition while its disk is busy, so whoever comes meanwhile
 has to wait, and those who wait go together. Who comes alone goes at once.
 
-Two bundles of a partition are under way at most: one that is being written, and one that is ready
-when that ends, or is on its way to the followers. All messages of a bundle share what becomes of
-it. A caller that does not wait any longer takes nothing back.
+One bundle of a partition is under way at a time. Were there a second one, ready when the first
+ends, both would be smaller, and a flush that others wait for goes through a thread: on a quick disk
+that takes longer than the flush. All messages of a bundle share what becomes of it. A caller that
+does not wait any longer takes nothing back.
 """
 
 import asyncio
@@ -17,7 +18,6 @@ from typing import Generic, Protocol, TypeVar
 from penstock.errors import PenstockError
 from penstock.ids import TopicPartition
 
-UNDER_WAY_MAX = 2
 RECORDS_MAX = 1_000
 
 
@@ -44,16 +44,6 @@ class _Bundle(Generic[Item, Result]):
         self.waiters: list[asyncio.Future[Result]] = []
 
 
-class _Lane(Generic[Item, Result]):
-    """The bundles of one partition that are not under way yet; the last one takes more."""
-
-    __slots__ = ("under_way", "waiting")
-
-    def __init__(self) -> None:
-        self.under_way = 0
-        self.waiting: deque[_Bundle[Item, Result]] = deque()
-
-
 class Bundles(Generic[Item, Result]):
     """Puts messages together, and hands each bundle to `send`."""
 
@@ -61,24 +51,23 @@ class Bundles(Generic[Item, Result]):
         self, send: Callable[[TopicPartition, Sequence[Item]], Awaitable[Sequence[Result]]]
     ) -> None:
         self._send = send
-        self._lanes: dict[TopicPartition, _Lane[Item, Result]] = {}
+        # What waits behind the bundle that is under way; the last one takes more.
+        self._waiting: dict[TopicPartition, deque[_Bundle[Item, Result]]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def add(self, place: TopicPartition, item: Item, *, bytes_max: int) -> Result:
         """Send a message with others, `bytes_max` at most together; return what became of it."""
-        lane = self._lanes.get(place)
-        if lane is None:
+        waiting = self._waiting.get(place)
+        if waiting is None:
             return await self._send_alone(place, item)
-        bundle = lane.waiting[-1] if lane.waiting else None
+        bundle = waiting[-1] if waiting else None
         if (
             bundle is None
             or bundle.size_bytes + item.size_bytes > bytes_max
             or len(bundle.items) >= RECORDS_MAX
         ):
             bundle = _Bundle()
-            lane.waiting.append(bundle)
-            if lane.under_way < UNDER_WAY_MAX:
-                self._begin(place, lane)
+            waiting.append(bundle)
         bundle.items.append(item)
         bundle.size_bytes += item.size_bytes
         waiter: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
@@ -86,47 +75,36 @@ class Bundles(Generic[Item, Result]):
         return await waiter
 
     async def _send_alone(self, place: TopicPartition, item: Item) -> Result:
-        lane = self._lanes[place] = _Lane()
-        lane.under_way = 1
+        self._waiting[place] = deque()
         try:
             (result,) = await self._send(place, [item])
         finally:
-            self._end(place, lane)
+            self._go_on(place)
         return result
 
-    def _begin(self, place: TopicPartition, lane: _Lane[Item, Result]) -> None:
+    def _go_on(self, place: TopicPartition) -> None:
         """Send what waits after this turn of the loop: who comes in it, goes with it."""
-        lane.under_way += 1
-        task = asyncio.get_running_loop().create_task(self._run(place, lane))
+        if not self._waiting[place]:
+            del self._waiting[place]
+            return
+        task = asyncio.get_running_loop().create_task(self._send_next(place))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _run(self, place: TopicPartition, lane: _Lane[Item, Result]) -> None:
-        try:
-            while lane.waiting:
-                await self._send_bundle(place, lane.waiting.popleft())
-        finally:
-            self._end(place, lane)
-
-    async def _send_bundle(self, place: TopicPartition, bundle: _Bundle[Item, Result]) -> None:
+    async def _send_next(self, place: TopicPartition) -> None:
+        bundle = self._waiting[place].popleft()
         try:
             results = await self._send(place, bundle.items)
         except PenstockError as error:
             for waiter in bundle.waiters:
                 if not waiter.done():
                     waiter.set_exception(error)
-            return
-        except BaseException:
+        else:
+            for waiter, result in zip(bundle.waiters, results, strict=True):
+                if not waiter.done():
+                    waiter.set_result(result)
+        finally:
+            # Whoever still waits would do so for good after a fault of ours.
             for waiter in bundle.waiters:
                 waiter.cancel()
-            raise
-        for waiter, result in zip(bundle.waiters, results, strict=True):
-            if not waiter.done():
-                waiter.set_result(result)
-
-    def _end(self, place: TopicPartition, lane: _Lane[Item, Result]) -> None:
-        lane.under_way -= 1
-        if lane.waiting and not lane.under_way:
-            self._begin(place, lane)
-        elif not lane.under_way:
-            del self._lanes[place]
+            self._go_on(place)
