@@ -1,10 +1,12 @@
 """Reports about traffic and deliveries, from a node that has had both."""
 
 import time
+from dataclasses import replace
 
 from pyspark.sql import SparkSession
 
-from penstock.client import Client, Publication
+from penstock.client import Admin, Client, Connection, Groups, Publication
+from penstock.ids import TopicPartition
 from penstock.spark import (
     Scope,
     deliveries_report,
@@ -48,17 +50,20 @@ def test_latency_retries_reasons_and_lag_are_found(spark: SparkSession, node: No
     with Client(node.http_url) as client:
         before_ms = int(time.time() * 1000)
         client.publish_batch(topic, [Publication(value=b"x") for _ in range(10)])
-        messages = client.receive(topic, group, wait_s=10, count_max=8)
+        messages = client.receive(topic, group, wait_s=10, count_max=8, lease_s=3600)
         client.ack_batch(messages[:5])
         client.nack(messages[5], delay_s=0, reason="busy")
         client.reject(messages[6], reason="broken")
-        again = client.receive(topic, group, wait_s=10, count_max=1)
+        again = client.receive(topic, group, wait_s=10, count_max=1, lease_s=3600)
         client.ack_batch(again)
         wait_until(lambda: client.dead_letters.search(topic) != [], "the dead letter is there")
     took_ms = int(time.time() * 1000) - before_ms
     scope = Scope(topics=(topic,), bootstrap=node.bootstrap, url=node.http_url)
+    Groups(Admin(Connection(node.bootstrap))).commit("readers", {TopicPartition(topic, 0): 4})
 
     deliveries = deliveries_report(spark, scope).as_json()["tables"]
+    bounded = deliveries_report(spark, replace(scope, start_ms=before_ms)).as_json()["tables"]
+    later = deliveries_report(spark, replace(scope, start_ms=before_ms + 3_600_000))
     latency = latency_report(spark, scope).as_json()["tables"]
     nothing = latency_report(spark, Scope(
         topics=(topic,), bootstrap=node.bootstrap, url=node.http_url, end_ms=START_MS
@@ -69,6 +74,10 @@ def test_latency_retries_reasons_and_lag_are_found(spark: SparkSession, node: No
     assert (row["dead-lettered"], row["lag"]) == (1, 3)
     reasons = {(row["kind"], row["reason"]) for row in deliveries["reasons"]}
     assert reasons == {("returned", "busy"), ("rejected", "broken"), ("dead-lettered", "broken")}
+    assert bounded == deliveries
+    (row,) = deliveries["consumer_groups"]
+    assert (row["group"], row["lag"], row["partitions"]) == ("readers", 10 - 4, 1)
+    assert [table.name for table in later.tables] == ["consumer_groups"]
     (row,) = latency["groups"]
     assert row["acks"] == 6
     assert 0 <= row["p50"] <= row["max"] <= took_ms

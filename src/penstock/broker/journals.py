@@ -3,6 +3,9 @@
 The journal is the state entries of the partition's log: it begins where the log begins, and ends
 with what is committed and applied. A page costs one pass over its entries and holds no state, so
 that any number of readers can follow.
+
+Reading can begin at a time: the times of events ascend, as far as the clocks of successive leaders
+agree, so their place is found by a binary search, which looks at no entry twice.
 """
 
 import asyncio
@@ -11,9 +14,9 @@ import msgspec
 
 from penstock.broker.calls import Calls
 from penstock.broker.queue_values import check_number
-from penstock.cluster import Cluster, decode_event
+from penstock.cluster import Cluster, Partition, decode_event
 from penstock.delivery import DeliveryEvent, JournalEntry, journal_entry
-from penstock.errors import OffsetOutOfRange
+from penstock.errors import InvalidRequest, OffsetOutOfRange
 from penstock.ids import TopicPartition
 
 ENTRIES_MAX = 10_000
@@ -37,6 +40,7 @@ class _ReadJournal(msgspec.Struct, frozen=True):
     topic: str
     partition: int
     index: int | None
+    since_ms: int | None
     count_max: int
 
 
@@ -49,11 +53,18 @@ class Journals:
         calls.serve("queue.journal", _ReadJournal, self._read_here)
 
     async def read(
-        self, place: TopicPartition, *, index: int | None = None, count_max: int = ENTRIES_MAX
+        self,
+        place: TopicPartition,
+        *,
+        index: int | None = None,
+        since_ms: int | None = None,
+        count_max: int = ENTRIES_MAX,
     ) -> JournalPage:
-        """Return entries from `index` on, or from the oldest that the log still holds."""
+        """Return entries from `index` or a time on, or from the oldest that the log still holds."""
         check_number("count_max", count_max, 1, ENTRIES_MAX)
-        request = _ReadJournal(place.topic, place.partition, index, count_max)
+        if index is not None and since_ms is not None:
+            raise InvalidRequest("a journal is read from an index or from a time, not from both")
+        request = _ReadJournal(place.topic, place.partition, index, since_ms, count_max)
         return await self._calls.ask(place, "queue.journal", request, JournalPage)
 
     async def _read_here(self, request: _ReadJournal) -> JournalPage:
@@ -62,6 +73,8 @@ class Journals:
         partition.check_serving()
         log, end = partition.log.log, partition.log.applied_index + 1
         start = log.first_index if request.index is None else request.index
+        if request.since_ms is not None:
+            start = await self._find(partition, request.since_ms, end)
         if not log.first_index <= start <= end:
             raise OffsetOutOfRange(
                 f"index is {start}, the journal of {place} holds {log.first_index} up to {end}"
@@ -78,6 +91,40 @@ class Journals:
                 entries.append(journal_entry(entry.index, event))
                 size_bytes += len(entry.payload)
             if number % _ENTRIES_AT_ONCE == _ENTRIES_AT_ONCE - 1:
-                await asyncio.sleep(0)
-                partition.check_serving()
+                await _give_way(partition)
         return JournalPage(entries=entries, start=start, next_index=end, end=end)
+
+    async def _find(self, partition: Partition, since_ms: int, end: int) -> int:
+        """Return the index from which on all events of a time or later are found."""
+        low, high = int(partition.log.log.first_index), end
+        while low < high:
+            middle = (low + high) // 2
+            found = await _next_event(partition, middle, high)
+            if found is not None and found[1].at_ms < since_ms:
+                low = found[0] + 1
+            else:
+                # Between the middle and what was found there is no event.
+                high = middle
+        # Retention may have moved the beginning meanwhile.
+        return max(low, partition.log.log.first_index)
+
+
+async def _next_event(
+    partition: Partition, start: int, end: int
+) -> tuple[int, DeliveryEvent] | None:
+    """Return the first event from an index up to another one."""
+    for number, entry in enumerate(partition.log.log.state_entries(start)):
+        if entry.index >= end:
+            return None
+        event = decode_event(entry.payload)
+        if isinstance(event, DeliveryEvent):
+            return entry.index, event
+        if number % _ENTRIES_AT_ONCE == _ENTRIES_AT_ONCE - 1:
+            await _give_way(partition)
+    return None
+
+
+async def _give_way(partition: Partition) -> None:
+    """Let other requests have their turn."""
+    await asyncio.sleep(0)
+    partition.check_serving()

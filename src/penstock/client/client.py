@@ -19,7 +19,7 @@ from penstock.client.deliveries import (
     settle_calls,
 )
 from penstock.client.http import URL_DEFAULT
-from penstock.client.journals import PAGE_ENTRIES, JournalPage, journal_call
+from penstock.client.journals import PAGE_ENTRIES, JournalPage, JournalStart, journal_call
 from penstock.client.producers import BufferedProducer
 from penstock.client.publications import (
     Acks,
@@ -244,10 +244,15 @@ class Client:
         partition: int,
         *,
         index: int | None = None,
+        since_ms: int | None = None,
         count_max: int = PAGE_ENTRIES,
     ) -> JournalPage:
-        """Return what happened to the messages of a partition, from an entry on or the oldest."""
-        call = journal_call(topic, partition, index=index, count_max=count_max)
+        """Return what happened to the messages of a partition, from an entry or a time on.
+
+        Without either, it begins with the oldest entry.
+        """
+        start = JournalStart(index=index, since_ms=since_ms)
+        call = journal_call(topic, partition, start, count_max=count_max)
         return self._caller.run(call)
 
     # Topics.

@@ -39,11 +39,20 @@ class JournalPage:
     end: int
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JournalStart:
+    """Where reading begins: at an entry, at a time, or with the oldest."""
+
+    index: int | None
+    since_ms: int | None
+
+
 def journal_call(
-    topic: str, partition: int, *, index: int | None, count_max: int
+    topic: str, partition: int, start: JournalStart, *, count_max: int
 ) -> Call[JournalPage]:
-    """Read entries from an index on."""
+    """Read entries from a start on."""
     path = path_of(
-        "v1", "topics", topic, "journal", partition=partition, index=index, max=count_max
-    )
+        "v1", "topics", topic, "journal",
+        partition=partition, index=start.index, since=start.since_ms, max=count_max,
+    )  # fmt: skip
     return Call(method="GET", path=path, read=reader_of(JournalPage))

@@ -1,5 +1,7 @@
 """The delivery journal is read in pages, in the order of the log."""
 
+import asyncio
+
 import pytest
 
 from penstock.broker import JournalKind as K
@@ -7,7 +9,7 @@ from penstock.broker import Nack, Reject
 from penstock.errors import InvalidRequest, OffsetOutOfRange
 from penstock.ids import TopicPartition
 from tests.unit.broker.test_burial import settled
-from tests.unit.broker.test_queues import GROUP, TOPIC, receive, started_with
+from tests.unit.broker.test_queues import GROUP, TOPIC, publish, receive, started_with
 from tests.unit.cluster.workplaces import run
 
 PLACE = TopicPartition(TOPIC, 0)
@@ -56,6 +58,28 @@ def test_pages_go_on_where_the_one_before_ended() -> None:
 
         assert entries == whole.entries
         assert len(entries) >= 10
+
+    run(scene())
+
+
+def test_reading_begins_at_a_time() -> None:
+    async def scene() -> None:
+        broker = await started_with(*(b"x" for _ in range(7)))
+        for number in range(7):
+            await asyncio.sleep(1)
+            (message,) = await receive(broker, 1)
+            # Entries of other kinds lie between the events.
+            await publish(broker, b"y")
+            if number % 2:
+                await broker.queues.ack(TOPIC, GROUP, [message.receipt])
+        whole = (await broker.queues.journal(PLACE)).entries
+
+        for since_ms in {0, *(entry.at_ms + by for entry in whole for by in (0, 1))}:
+            page = await broker.queues.journal(PLACE, since_ms=since_ms)
+            assert page.entries == [entry for entry in whole if entry.at_ms >= since_ms]
+            assert page.next_index == page.end
+        with pytest.raises(InvalidRequest, match="from an index or from a time, not from both"):
+            await broker.queues.journal(PLACE, index=1, since_ms=1)
 
     run(scene())
 

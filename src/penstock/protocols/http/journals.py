@@ -57,10 +57,8 @@ def journal_endpoints(view: NodeView) -> list[Endpoint]:
         partition = read_query_number(request, "partition", default=0)
         place = TopicPartition(view.topics.find(request.path_params["topic"]).name, partition)
         count = read_count(request, default=_ENTRIES_DEFAULT, most=ENTRIES_MAX)
-        index = None
-        if "index" in request.query_params:
-            index = read_query_number(request, "index", default=0, most=2**63 - 1)
-        page = await view.queues.journal(place, index=index, count_max=count)
+        index, since_ms = _optional(request, "index"), _optional(request, "since")
+        page = await view.queues.journal(place, index=index, since_ms=since_ms, count_max=count)
         return json_response(
             DeliveryJournal(
                 entries=[_show(entry) for entry in page.entries],
@@ -82,12 +80,19 @@ def journal_endpoints(view: NodeView) -> list[Endpoint]:
                 TOPIC,
                 query("partition", "Number of the partition, from 0; 0 if left out."),
                 query("index", "The first entry to read; the oldest if left out."),
+                query("since", "In place of an index: begin with events of this time."),
                 query("max", f"How many entries, up to {ENTRIES_MAX}; a page may hold fewer."),
             ),
             answers={200: Answer(meaning="What was found.", body=DeliveryJournal), **FAILURES},
             call=journal,
         )
     ]
+
+
+def _optional(request: Request, name: str) -> int | None:
+    if name not in request.query_params:
+        return None
+    return read_query_number(request, name, default=0, most=2**63 - 1)
 
 
 def _show(entry: JournalEntry) -> DeliveryEntry:

@@ -237,7 +237,12 @@ class QueuesView(Protocol):
         """Return the steps of a message's life."""
 
     async def journal(
-        self, place: TopicPartition, *, index: int | None, count_max: int
+        self,
+        place: TopicPartition,
+        *,
+        index: int | None,
+        since_ms: int | None,
+        count_max: int,
     ) -> JournalPage:
         """Return entries of a partition's delivery journal."""
 

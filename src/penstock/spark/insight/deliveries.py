@@ -1,22 +1,23 @@
 """What became of deliveries: acks, retries, dead letters and why, and how far groups are behind."""
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from pyspark.sql import Column, DataFrame, Row, SparkSession
+from pyspark.sql import Row, SparkSession
 from pyspark.sql import functions as F
 
 from penstock.insight import Bar, BarPlot, Report, Series, Table, TimePlot, show_number, show_width
+from penstock.spark.insight.consumer_groups import consumer_groups_table
 from penstock.spark.insight.journals import happenings
+from penstock.spark.insight.lags import GroupPlace, lags_over_time
 from penstock.spark.insight.scope import Scope
-from penstock.spark.insight.timelines import Timeline, add_up, bounds_of
+from penstock.spark.insight.timelines import Timeline, bounds_of
 
 _KINDS = (
     "delivered", "redelivered", "acked", "returned", "expired", "rejected", "dead_lettered",
     "dropped",
 )  # fmt: skip
 _DRAWN = ("delivered", "redelivered", "acked", "dead_lettered")
-_SETTLED = ("acked", "dead_lettered", "dropped")
 _FAILURES = ("returned", "expired", "rejected", "dead_lettered")
 _REASONS_MAX = 100
 _BARS_MAX = 12
@@ -28,7 +29,7 @@ class _Found:
     counts: list[Row]
     buckets: list[Row]
     reasons: list[Row]
-    lags: dict[str, Series]
+    lags: dict[GroupPlace, Series]
 
 
 def deliveries_report(session: SparkSession, scope: Scope) -> Report:
@@ -38,11 +39,12 @@ def deliveries_report(session: SparkSession, scope: Scope) -> Report:
         told = scope.within(all_time)
         bounds = bounds_of(told)
         if bounds is None:
-            return scope.empty_report(
+            empty = scope.empty_report(
                 "deliveries",
                 "Deliveries",
                 note="No queue group has received anything in this span of time.",
             )
+            return replace(empty, tables=_consumer_groups(scope))
         timeline = Timeline(*bounds)
         messages = F.sum(F.col("stop") - F.col("start")).alias("messages")
         counts = told.groupBy("topic", "queue", "kind").agg(messages).collect()
@@ -56,53 +58,11 @@ def deliveries_report(session: SparkSession, scope: Scope) -> Report:
             .limit(_REASONS_MAX)
             .collect()
         )
-        lags = _lags(session, scope, all_time, timeline)
+        lags = lags_over_time(session, scope, all_time, timeline)
         found = _Found(counts=counts, buckets=buckets, reasons=reasons, lags=lags)
         return _report(scope, timeline, bounds=bounds, found=found)
     finally:
         all_time.unpersist()
-
-
-def _lags(
-    session: SparkSession, scope: Scope, all_time: DataFrame, timeline: Timeline
-) -> dict[str, Series]:
-    """Return for each group how many of its messages were there and not settled, over time."""
-    floors = (
-        all_time.where("kind = 'created'")
-        .groupBy("topic", "partition", "queue")
-        .agg(F.max_by("start", "at_ms").alias("floor"))
-    )
-    groups = all_time.select("topic", "queue").distinct()
-    records = scope.records(session, "topic,partition,offset", is_bounded=False)
-    # A group that has not asked a partition yet will begin at its first message.
-    concerned = (
-        records.join(F.broadcast(groups), ["topic"])
-        .join(F.broadcast(floors), ["topic", "partition", "queue"], "left")
-        .where("offset >= coalesce(floor, 0)")
-    )
-    come = concerned.groupBy("topic", "queue", _clipped(timeline)).agg(F.count("*").alias("change"))
-    settled = all_time.where(F.col("kind").isin(*_SETTLED))
-    gone = settled.groupBy("topic", "queue", _clipped(timeline)).agg(
-        (-F.sum(F.col("stop") - F.col("start"))).alias("change")
-    )
-    both = come.unionByName(gone).groupBy("topic", "queue", "bucket")
-    changes = both.agg(F.sum("change").alias("change"))
-    values = {(_name(row), row["bucket"]): float(row["change"]) for row in changes.collect()}
-    names = sorted({name for name, _ in values})
-    lines = timeline.series(values, names, 0.0)
-    return {
-        line.name: Series(line.name, [max(value, 0.0) for value in add_up(line.values)])
-        for line in lines
-    }
-
-
-def _clipped(timeline: Timeline) -> Column:
-    """The bucket of a row; what was before the first one counts as if it had happened there."""
-    return F.greatest(timeline.bucket, F.lit(timeline.times_ms[0])).alias("bucket")
-
-
-def _name(row: Row) -> str:
-    return f"{row['topic']} / {row['queue']}"
 
 
 def _report(
@@ -141,7 +101,11 @@ def _report(
             ),
             *_reason_bars(found.reasons),
         ],
-        tables=[_groups_table(found.counts, found.lags), _reasons_table(found.reasons)],
+        tables=[
+            _groups_table(found.counts, found.lags),
+            _reasons_table(found.reasons),
+            *_consumer_groups(scope),
+        ],
     )
 
 
@@ -178,13 +142,18 @@ def _reason_bars(reasons: list[Row]) -> list[BarPlot]:
     ]
 
 
-def _groups_table(counts: list[Row], lags: dict[str, Series]) -> Table:
+def _consumer_groups(scope: Scope) -> list[Table]:
+    table = consumer_groups_table(scope)
+    return [table] if table.rows else []
+
+
+def _groups_table(counts: list[Row], lags: dict[GroupPlace, Series]) -> Table:
     found = {(row["topic"], row["queue"], row["kind"]): row["messages"] for row in counts}
-    groups = sorted({(topic, group) for topic, group, _ in found})
+    groups = sorted({(topic, group) for topic, group, _ in found} | lags.keys())
     rows = []
     for topic, group in groups:
         numbers = [found.get((topic, group, kind), 0) for kind in _KINDS]
-        lag = lags.get(f"{topic} / {group}")
+        lag = lags.get((topic, group))
         rows.append([topic, group, *numbers, int(lag.values[-1] or 0) if lag else None])
     columns = [kind.replace("_", "-") for kind in _KINDS]
     return Table("groups", "Queue groups", ["topic", "group", *columns, "lag"], rows)

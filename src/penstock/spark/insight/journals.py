@@ -1,7 +1,10 @@
 """The delivery journals of partitions as a data frame of what happened to messages.
 
-Each partition's journal is read in an executor, page by page from its beginning, because leases
-must be followed in their order; several partitions are read side by side.
+Each partition's journal is read in an executor, page by page, because leases must be followed in
+their order; several partitions are read side by side. For a span of time reading begins one longest
+lease before it: a delivery that is older has been extended or has ended by then, so that all leases
+of the span are known. Only a message that was given back before that, to be delivered in the span,
+is not told from one that is delivered for the first time.
 """
 
 from collections.abc import Iterable, Iterator
@@ -32,14 +35,19 @@ _SCHEMA = pa.schema(
     ]
 )
 _ROWS_MAX = 50_000
+LEASE_MS_MAX = 24 * 3_600_000
 
 
 def happenings(session: SparkSession, scope: Scope) -> DataFrame:
-    """Return what happened to runs of messages of all queue groups, since the journals begin."""
+    """Return what happened to runs of messages of all queue groups in a span of time, and more.
+
+    Without a beginning it is all that the journals hold.
+    """
     places = [(place.topic, place.partition) for place in scope.partitions()]
     frame = session.createDataFrame(places, "topic string, partition int")
     spread = frame.repartition(len(places), "topic", "partition")
-    return spread.mapInArrow(JournalReading(scope.url), HAPPENINGS)
+    since_ms = None if scope.start_ms is None else max(scope.start_ms - LEASE_MS_MAX, 0)
+    return spread.mapInArrow(JournalReading(scope.url, since_ms), HAPPENINGS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +55,7 @@ class JournalReading:
     """Reads the journals of the partitions that it is given, in an executor."""
 
     url: str
+    since_ms: int | None
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield what happened, partition by partition."""
@@ -64,7 +73,7 @@ class JournalReading:
     def _pages(self, topic: str, partition: int) -> Iterator[tuple[JournalEntry, ...]]:
         """Yield pages up to where the journal ended when reading began."""
         with Client(self.url) as client:
-            page = client.journal(topic, partition)
+            page = client.journal(topic, partition, since_ms=self.since_ms)
             end = page.end
             yield page.entries
             while page.next_index < end:

@@ -27,8 +27,8 @@ class Scope:
         admin = Admin(Connection(self.bootstrap))
         return [place for topic in self.topics for place in admin.partitions(topic)]
 
-    def records(self, session: SparkSession, columns: str, *, is_bounded: bool = True) -> DataFrame:
-        """Return records, those of the span of time or all, with the column `at_ms`."""
+    def records(self, session: SparkSession, columns: str) -> DataFrame:
+        """Return the records of the span of time, with the column `at_ms`."""
         reader = (
             session.read.format("penstock")
             .option("kafka.bootstrap.servers", self.bootstrap)
@@ -37,12 +37,12 @@ class Scope:
         )
         if self.includes_deleted:
             reader = reader.option("includeDeleted", "true")
-        if self.start_ms is not None and is_bounded:
+        if self.start_ms is not None:
             # Where nothing is that new there is nothing to read, which is no error.
             reader = reader.option("startingTimestamp", str(self.start_ms))
             reader = reader.option("startingOffsetsByTimestampStrategy", "latest")
         records = reader.load().withColumn("at_ms", F.unix_millis("timestamp")).drop("timestamp")
-        return self.within(records) if is_bounded else records
+        return self.within(records)
 
     def within(self, frame: DataFrame) -> DataFrame:
         """Return the rows whose `at_ms` lies in the span of time."""

@@ -1,6 +1,6 @@
 """Counts per span of time, as lines of a plot."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
@@ -36,12 +36,3 @@ def bounds_of(frame: DataFrame) -> tuple[int, int] | None:
     row = frame.agg(F.min("at_ms").alias("first"), F.max("at_ms").alias("last")).first()
     assert row is not None, "a total has one row"
     return None if row["first"] is None else (int(row["first"]), int(row["last"]))
-
-
-def add_up(values: Sequence[float | None]) -> list[float]:
-    """Return running totals."""
-    total, totals = 0.0, []
-    for value in values:
-        total += value or 0.0
-        totals.append(total)
-    return totals
