@@ -4,11 +4,13 @@ import json
 import re
 import threading
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 from confluent_kafka import TopicPartition as KafkaPartition
+from crc32c import crc32c
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.readwriter import DataFrameReader
@@ -109,8 +111,32 @@ def test_a_flipped_byte_on_disk_is_told_with_its_place(
 
     with pytest.raises(BadChecksum, match=f"topic {topic} partition 0 offset 1: a batch carries"):
         values_of(read_range(node.bootstrap, topic, 0, 0, 2))
-    with pytest.raises(PySparkException, match=f"topic {topic} partition 0 offset 1: a batch"):
+    with pytest.raises(PySparkException) as caught:
         reading(subscribe=topic).load().collect()
+
+    assert f"topic {topic} partition 0 offset 1: a batch carries" in message_of(caught.value)
+
+
+def test_a_codec_that_nobody_knows_is_told_with_its_place(
+    node: NodeProcess, reading: Callable[..., DataFrameReader]
+) -> None:
+    topic = new_topic(node)
+    publish(node, topic, [b"before"])
+    publish(node, topic, [b"peculiar"])
+    (path,) = (path for path in node.data_dir.rglob("*.log") if b"peculiar" in path.read_bytes())
+    data = bytearray(path.read_bytes())
+    # The second batch begins after the first, whose length stands behind its offset.
+    start = 12 + int.from_bytes(data[8:12], "big")
+    size = 12 + int.from_bytes(data[start + 8 : start + 12], "big")
+    data[start + 22] |= 0x06
+    checked = bytes(data[start + 21 : start + size])
+    data[start + 17 : start + 21] = crc32c(checked).to_bytes(4, "big")
+    path.write_bytes(data)
+
+    with pytest.raises(PySparkException) as caught:
+        reading(subscribe=topic).load().collect()
+
+    assert f"topic {topic} partition 0 offset 1: compression code 6" in message_of(caught.value)
 
 
 def test_an_address_where_nobody_listens_is_named(
@@ -121,7 +147,23 @@ def test_an_address_where_nobody_listens_is_named(
     with pytest.raises(PySparkException) as caught:
         reader.option("kafka.bootstrap.servers", "127.0.0.1:1").load().count()
 
-    assert re.search("broker 127.0.0.1:1 cannot be reached: .*refused", message_of(caught.value))
+    told = message_of(caught.value)
+    assert re.search("topic orders: broker 127.0.0.1:1 cannot be reached: .*refused", told)
+
+
+def test_a_stream_whose_brokers_went_away_names_where_it_stands(
+    node: NodeProcess, streaming: Callable[..., DataStreamReader], tmp_path: Path
+) -> None:
+    topic = new_topic(node)
+    publish(node, topic, [b"1", b"2"])
+    run_to_the_end(streaming, topic, tmp_path)
+    nowhere = {"kafka_bootstrap_servers": "127.0.0.1:1", "kafkaConsumer_pollTimeoutMs": 500}
+
+    with pytest.raises(PySparkException) as caught:
+        run_to_the_end(partial(streaming, **nowhere), topic, tmp_path)
+
+    place = f"topic {topic} partition 0 offset 2: broker 127.0.0.1:1 cannot be reached"
+    assert place in message_of(caught.value)
 
 
 def test_topics_and_partitions_that_are_not_there_are_named(
@@ -174,8 +216,43 @@ def test_a_checkpoint_of_another_topic_ends_the_query_with_one_error(
     publish(node, first, [b"1", b"2"])
     run_to_the_end(streaming, first, tmp_path)
 
-    with pytest.raises(PySparkException, match=f"topic {first} partition 0 offset 2: the part"):
+    with pytest.raises(PySparkException) as caught:
         run_to_the_end(streaming, second, tmp_path)
+
+    assert f"topic {first} partition 0 offset 2: the partition is gone" in message_of(caught.value)
+
+
+def test_a_checkpoint_that_is_further_than_its_topic_is_told_with_its_place(
+    node: NodeProcess, streaming: Callable[..., DataStreamReader], tmp_path: Path
+) -> None:
+    topic = new_topic(node)
+    publish(node, topic, [b"1", b"2"])
+    run_to_the_end(streaming, topic, tmp_path)
+    admin = Admin(Connection(node.bootstrap))
+    admin.delete_topic(topic)
+    admin.create_topic(NewTopic(name=topic, partitions=1))
+
+    with pytest.raises(PySparkException) as caught:
+        run_to_the_end(streaming, topic, tmp_path)
+
+    told = message_of(caught.value)
+    assert f"topic {topic} partition 0 offset 2: the partition ends at 0; was the topic" in told
+
+
+def test_a_checkpoint_of_another_source_is_told_as_such(
+    spark: SparkSession,
+    node: NodeProcess,
+    streaming: Callable[..., DataStreamReader],
+    tmp_path: Path,
+) -> None:
+    other = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 1).load()
+    writer = other.writeStream.format("noop").trigger(availableNow=True)
+    writer.option("checkpointLocation", str(tmp_path)).start().awaitTermination(DEADLINE_S * 4)
+
+    with pytest.raises(PySparkException) as caught:
+        run_to_the_end(streaming, new_topic(node), tmp_path)
+
+    assert "which are not offsets of this source such as" in message_of(caught.value)
 
 
 def test_a_topic_that_vanished_is_told_with_the_place_that_was_to_be_read(
@@ -186,8 +263,10 @@ def test_a_topic_that_vanished_is_told_with_the_place_that_was_to_be_read(
     run_to_the_end(streaming, topic, tmp_path)
     Admin(Connection(node.bootstrap)).delete_topic(topic)
 
-    with pytest.raises(PySparkException, match=f"topic {topic} partition 0 offset 2: the part"):
+    with pytest.raises(PySparkException) as caught:
         run_to_the_end(streaming, topic, tmp_path)
+
+    assert f"topic {topic} partition 0 offset 2: the partition is gone" in message_of(caught.value)
 
 
 def test_a_sink_that_reaches_nobody_names_the_address(spark: SparkSession) -> None:

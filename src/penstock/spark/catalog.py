@@ -10,11 +10,11 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, TypeVar
 
-from penstock.errors import PenstockError, TopicNotFound
+from penstock.errors import PenstockError, TopicNotFound, Unavailable
 from penstock.ids import TopicPartition
 from penstock.spark.brokers import EARLIEST, LATEST, brokers_of
 from penstock.spark.options import Selection, SourceOptions
-from penstock.spark.ranges import RecordRange
+from penstock.spark.ranges import RecordRange, place_of
 from penstock.spark.retries import retrying
 
 if TYPE_CHECKING:
@@ -37,7 +37,15 @@ class Catalog:
         self._options = options
         self._brokers = brokers_of(options.bootstrap, options.fetch.request_wait_ms / 1000)
         self._has_answered = False
+        self._standing = ""
         self._groups: Groups | None = None
+
+    def note_standing(self, offsets: Mapping[TopicPartition, int]) -> None:
+        """Remember where a query stands, for errors to name."""
+        if offsets:
+            place = min(offsets)
+            others = f" and {len(offsets) - 1} more partitions" if len(offsets) > 1 else ""
+            self._standing = place_of(place, offsets[place]) + others
 
     def partitions(self) -> list[TopicPartition]:
         """Return the partitions that are wanted, in order; one that does not exist raises."""
@@ -106,7 +114,11 @@ class Catalog:
         patience_s = self._options.fetch.patience_ms / 1000
         if not self._has_answered:
             patience_s = min(patience_s, FIRST_CONTACT_WAIT_S)
-        answer = retrying(question, self._brokers.forget_leaders, patience_s)
+        try:
+            answer = retrying(question, self._brokers.forget_leaders, patience_s)
+        except Unavailable as error:
+            what = self._standing or _described(self._options.selection)
+            raise type(error)(f"{what}: {error}") from None
         self._has_answered = True
         return answer
 
@@ -122,6 +134,13 @@ def _named(selection: Selection) -> list[str] | None:
     if selection.pattern is not None:
         return None
     return sorted({*selection.topics, *(place.topic for place in selection.partitions)})
+
+
+def _described(selection: Selection) -> str:
+    topics = _named(selection)
+    if topics is None:
+        return f"topics that match {selection.pattern}"
+    return f"topic{'s' if len(topics) > 1 else ''} {', '.join(topics)}"
 
 
 def chosen_partitions(selection: Selection, held: Mapping[str, list[int]]) -> list[TopicPartition]:

@@ -102,6 +102,7 @@ class PenstockStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
         """Return where the next micro-batch ends."""
         begin = offsets_from_json(start)
+        self._catalog.note_standing(begin)
         end = self._target if self._target is not None else self._latest(begin)
         if self._has_target:
             self._target = end
