@@ -45,7 +45,8 @@ PUBLIC_NAMES = {
         UnsupportedVersion WriteExpired WriteNotStaged WriterFenced
     """,
     "penstock.spark": """
-        COLUMNS COLUMNS_WITH_HEADERS ClusterAddress OPTIONS SINK_OPTIONS FetchSettings Option
+        COLUMNS COLUMNS_WITH_HEADERS ClusterAddress OPTIONS SINK_OPTIONS SPARK_FAILURES
+        FetchSettings Option is_gone
         PenstockSource PipelineProgress RecordRange Scope arrow_schema check_pipeline
         deliveries_report hot_keys_report lag_of latency_report open_session read_range
         run_pipeline split_ranges told_error traffic_report

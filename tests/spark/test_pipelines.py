@@ -5,6 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
 from penstock.client import Client
@@ -49,6 +50,7 @@ steps:
   doubled: {{python: "words:longer", inputs: [texts]}}
 sinks:
   files: {{from: doubled, parquet: out}}
+  table: {{from: doubled, delta: table}}
 """,
     )
     pipeline = load_pipeline(file)
@@ -60,13 +62,16 @@ sinks:
         spark,
         replace(pipeline, trigger_ms=100),
         cluster=cluster_of(node),
-        is_stopping=lambda: bool(seen) and seen[-1].rows > 0,
+        is_stopping=lambda: bool(seen) and seen[-1].rows == 2,
         show=seen.append,
     )
 
-    assert (first.rows, second.rows, second.lag, second.dead_letters) == (2, 1, 0, 0)
+    # Each sink reads for itself.
+    assert (first.rows, second.rows, second.lag, second.dead_letters) == (4, 2, 0, 0)
     rows = spark.read.parquet(str(tmp_path / "out")).collect()
     assert sorted(row.word for row in rows) == ["aa", "bb", "cc"]
+    table = DeltaTable(str(tmp_path / "table")).to_pyarrow_table()
+    assert sorted(table["word"].to_pylist()) == ["aa", "bb", "cc"]
 
 
 def test_spark_finds_all_that_it_has_against_a_pipeline_without_a_broker(

@@ -1,28 +1,16 @@
 """A Spark cluster of one master and two workers reads a topic and writes another one."""
 
-import os
-import re
 import subprocess
 import sys
-import time
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from pathlib import Path
 
-import pyspark
 import pytest
 
 from tests.kafka_clients import new_topic, publish, read_from
 from tests.processes import NodeProcess, free_ports
+from tests.spark.spark_daemons import ENVIRON, started
 
-SPARK_CLASS = Path(pyspark.__file__).parent / "bin" / "spark-class"
-DEADLINE_S = 400.0
-# Java that starts fast: six of them run at once here.
-ENVIRON = {
-    **os.environ,
-    "JAVA_TOOL_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xshare:auto",
-    "SPARK_LOCAL_IP": "127.0.0.1",
-}
 JOB = """
 import sys
 from penstock.spark import open_session
@@ -42,29 +30,6 @@ executors = spark.sparkContext._jsc.sc().getExecutorMemoryStatus().size() - 1
 print("total", total, "executors", executors)
 spark.stop()
 """
-
-
-@contextmanager
-def started(log: Path, wanted: str, *arguments: str) -> Iterator[re.Match[str]]:
-    """Run one daemon of Spark until the block ends; give what its log says."""
-    with log.open("w") as out:
-        process = subprocess.Popen(
-            [str(SPARK_CLASS), *arguments], stdout=out, stderr=out, env=ENVIRON
-        )
-    try:
-        yield _wait_for(log, wanted)
-    finally:
-        process.terminate()
-        process.wait(DEADLINE_S)
-
-
-def _wait_for(log: Path, wanted: str) -> re.Match[str]:
-    deadline = time.monotonic() + DEADLINE_S
-    while time.monotonic() < deadline:
-        if (match := re.search(wanted, log.read_text())) is not None:
-            return match
-        time.sleep(0.1)
-    raise AssertionError(f"{wanted} is not in {log.read_text()[-2000:]}")
 
 
 @pytest.mark.usefixtures("java")

@@ -11,7 +11,14 @@ from penstock.cli.exits import FAILED
 from penstock.cli.interruption import Interruption
 from penstock.cli.options import URL_DEFAULT, Bootstrap, Json, TopicName, Url
 from penstock.cli.output import Grid, Output
-from penstock.cli.spark import MASTER_DEFAULT, Master, Remote, needing_spark, spark_session
+from penstock.cli.spark import (
+    MASTER_DEFAULT,
+    Master,
+    Remote,
+    ending_with,
+    needing_spark,
+    spark_session,
+)
 from penstock.cli.storage import StorageOptions, read_storage_options
 from penstock.cli.times import read_duration_s, show_time
 from penstock.cli.waiting import Progress
@@ -97,7 +104,7 @@ def run(
     """
     every_s = read_duration_s(every, option="--every")
     with needing_spark():
-        from penstock.spark import ArchiveService, ArchiveServiceSettings
+        from penstock.spark import ArchiveService, ArchiveServiceSettings, ArchiveStatus
     settings = ArchiveServiceSettings(
         bootstrap=bootstrap,
         url=url,
@@ -105,14 +112,21 @@ def run(
         storage=tuple(read_storage_options(storage).items()),
         every_s=every_s,
     )
+    done: list[ArchiveStatus] = []
     with (
         Interruption() as interruption,
         Progress(is_silent=as_json) as progress,
+        ending_with(interruption),
         spark_session("archive", master=master, remote=remote, progress=progress) as session,
     ):
+        interruption.hold()
         service = ArchiveService(session, settings, progress.show)
-        done = service.run_once() if once else service.run(lambda: interruption.is_requested)
-    _show(done, Output(as_json=as_json))
+        archive = service.run_once if once else service.run
+        done = archive(lambda: interruption.is_requested)
+    if interruption.is_requested and not done:
+        Output(as_json=as_json).show([], "stopped")
+    else:
+        _show(done, Output(as_json=as_json))
 
 
 @app.command()

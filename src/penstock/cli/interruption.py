@@ -29,6 +29,11 @@ class Interruption:
     ) -> None:
         self._restore()
 
+    def hold(self) -> None:
+        """Take the signals again, unless one has come: Spark installs a handler when it starts."""
+        for number in self._previous:
+            signal.signal(number, self._note)
+
     def _note(self, _number: int, _frame: FrameType | None) -> None:
         self.is_requested = True
         self._restore()

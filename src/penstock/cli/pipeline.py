@@ -10,7 +10,14 @@ from penstock.cli.exits import FAILED
 from penstock.cli.interruption import Interruption
 from penstock.cli.options import BOOTSTRAP_DEFAULT, Json
 from penstock.cli.output import Grid, Output
-from penstock.cli.spark import MASTER_DEFAULT, Master, Remote, needing_spark, spark_session
+from penstock.cli.spark import (
+    MASTER_DEFAULT,
+    Master,
+    Remote,
+    ending_with,
+    needing_spark,
+    spark_session,
+)
 from penstock.cli.times import show_time
 from penstock.cli.waiting import Progress
 
@@ -81,11 +88,15 @@ def run(
     if once:
         pipeline = replace(pipeline, trigger_ms=None)
     with needing_spark():
-        from penstock.spark import ClusterAddress, run_pipeline
-    output = Output(as_json=as_json)
+        from penstock.spark import ClusterAddress, PipelineProgress, run_pipeline
+    cluster = ClusterAddress(
+        bootstrap or pipeline.bootstrap or BOOTSTRAP_DEFAULT, url or pipeline.url
+    )
+    done = PipelineProgress()
     with (
         Interruption() as interruption,
         Progress(is_silent=as_json) as progress,
+        ending_with(interruption),
         spark_session(
             pipeline.name,
             master=master,
@@ -94,16 +105,23 @@ def run(
             settings=pipeline.spark,
         ) as session,
     ):
-        done = run_pipeline(
+        interruption.hold()
+
+        def show(seen: PipelineProgress) -> None:
+            nonlocal done
+            done = seen
+            progress.show(f"{pipeline.name}: {seen}")
+
+        run_pipeline(
             session,
             pipeline,
-            cluster=ClusterAddress(
-                bootstrap or pipeline.bootstrap or BOOTSTRAP_DEFAULT, url or pipeline.url
-            ),
+            cluster=cluster,
             is_stopping=lambda: interruption.is_requested,
-            show=lambda each: progress.show(f"{pipeline.name}: {each}"),
+            show=show,
         )
-    output.show({"pipeline": pipeline.name, **_as_json(done)}, f"{pipeline.name} stopped: {done}")
+    Output(as_json=as_json).show(
+        {"pipeline": pipeline.name, **_as_json(done)}, f"{pipeline.name} stopped: {done}"
+    )
 
 
 @app.command()

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from penstock.cli.interruption import Interruption
 from penstock.cli.waiting import Progress
 from penstock.errors import PenstockError
 
@@ -56,8 +57,10 @@ def spark_session(
 
         from penstock.spark import open_session, told_error
     progress.show(f"{name}: starting Spark")
+    # Those of a Connect server are its own.
+    common = _job_settings(master) if remote is None else {}
     session = open_session(
-        name, master=master, remote=remote, settings={**_job_settings(master), **(settings or {})}
+        name, master=master, remote=remote, settings={**common, **(settings or {})}
     )
     try:
         yield session
@@ -65,6 +68,22 @@ def spark_session(
         raise told_error(error) from None
     finally:
         session.stop()
+
+
+@contextmanager
+def ending_with(interruption: Interruption) -> Iterator[None]:
+    """Let a service end well when Spark was told to end, too.
+
+    Supervisors may send their signal to all processes of a service, Spark's among them. Then Spark
+    is gone before the work has ended, which does no harm: what was cut short is repeated.
+    """
+    with needing_spark():
+        from penstock.spark import SPARK_FAILURES, is_gone
+    try:
+        yield
+    except SPARK_FAILURES as error:
+        if not (interruption.is_requested and is_gone(error)):
+            raise
 
 
 def _job_settings(master: str) -> dict[str, str]:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from penstock.spark.archive_status import ArchivedPartitionStatus, ArchiveStatus
     from penstock.spark.archive_table import ArchivedTopicId, ArchiveLocation, ArchiveTable
     from penstock.spark.archive_verification import Verdict, verify_archive
-    from penstock.spark.failures import told_error
+    from penstock.spark.failures import SPARK_FAILURES, is_gone, told_error
     from penstock.spark.fetching import read_range
     from penstock.spark.given_options import Option
     from penstock.spark.insight import (
@@ -78,6 +78,7 @@ _HOMES = {
     "ReshardSettings": "resharding",
     "ReshardVerdict": "resharding",
     "SINK_OPTIONS": "sink_options",
+    "SPARK_FAILURES": "failures",
     "Scope": "insight",
     "Switch": "switching",
     "SwitchNote": "switching",
@@ -87,6 +88,7 @@ _HOMES = {
     "check_pipeline": "pipelines",
     "deliveries_report": "insight",
     "hot_keys_report": "insight",
+    "is_gone": "failures",
     "lag_of": "lag",
     "latency_report": "insight",
     "open_session": "session",
@@ -104,6 +106,7 @@ __all__ = [
     "COLUMNS_WITH_HEADERS",
     "OPTIONS",
     "SINK_OPTIONS",
+    "SPARK_FAILURES",
     "ArchiveLocation",
     "ArchiveService",
     "ArchiveServiceSettings",
@@ -135,6 +138,7 @@ __all__ = [
     "compact_archive",
     "deliveries_report",
     "hot_keys_report",
+    "is_gone",
     "lag_of",
     "latency_report",
     "open_session",

@@ -21,12 +21,13 @@ from penstock.spark.archive_compaction import Compacted, compact_archive
 from penstock.spark.archive_status import ArchiveStatus, archive_status
 from penstock.spark.archive_table import ArchiveLocation, ArchiveTable
 from penstock.spark.archiving import EPOCH_BYTES, ArchiveJob
-from penstock.spark.failures import told_error
+from penstock.spark.failures import is_passing, told_error
 
 LOOK_AGAIN_S = 1.0
 TOPICS_LOOK_S = 30.0
 # Of a run that ends by itself. To begin anew is safe: the table knows what it holds.
 ATTEMPTS_MAX = 3
+START_PATIENCE_S = 180.0
 RESTART_PAUSE_S = 5.0
 RESTART_PAUSE_S_MAX = 120.0
 COMPACT_INTERVAL_S = 600.0
@@ -70,20 +71,26 @@ class ArchiveService:
     _compacted_s: float = float("-inf")
     _vacuumed_s: float = float("-inf")
 
-    def run_once(self) -> list[ArchiveStatus]:
-        """Archive what is there now and compact; raises the first failure."""
+    def run_once(self, is_stopping: Callable[[], bool] = lambda: False) -> list[ArchiveStatus]:
+        """Archive what is there now and compact, unless stopped; raises the first failure."""
         jobs = [self._job(each) for each in self._wanted()]
-        queries = [each.start(self.spark, every_s=None) for each in jobs]
+        queries = [self._started(each) for each in jobs]
         for job, query in zip(jobs, queries, strict=True):
-            self._finish(job, query)
-            self._compact(job)
+            self._finish(job, query, is_stopping)
+            if not is_stopping():
+                self._compact(job)
         return list(self._statuses())
 
-    def _finish(self, job: ArchiveJob, query: StreamingQuery) -> None:
+    def _finish(
+        self, job: ArchiveJob, query: StreamingQuery, is_stopping: Callable[[], bool]
+    ) -> None:
         """Wait for the end of a query; one that Spark failed, or that may pass, begins anew."""
         for attempts_left in reversed(range(ATTEMPTS_MAX)):
             try:
                 while not self._has_ended(query):
+                    if is_stopping():
+                        query.stop()
+                        return
                     self.show(_shown(self._statuses()))
                 return
             except PenstockError as error:
@@ -91,20 +98,43 @@ class ArchiveService:
                 if is_final or not attempts_left:
                     raise
                 self.show(f"{job.archive.topic}: {error}; starting again")
-                query = job.start(self.spark, every_s=None)
+                query = self._started(job)
+
+    def _started(self, job: ArchiveJob) -> StreamingQuery:
+        """Start a query that ends by itself; a busy machine is given some time."""
+        deadline_s = self._clock.steady_s() + START_PATIENCE_S
+        while True:
+            try:
+                return job.start(self.spark, every_s=None)
+            except PySparkException as error:
+                if not is_passing(error) or self._clock.steady_s() >= deadline_s:
+                    raise told_error(error) from None
+                self.show(f"{job.archive.topic}: {told_error(error)}; starting again")
 
     def run(self, is_stopping: Callable[[], bool]) -> list[ArchiveStatus]:
-        """Archive until `is_stopping`."""
+        """Archive until `is_stopping`; a micro-batch under way is given up, and comes again.
+
+        Its files are left behind, under names that no version of the table knows; one that is being
+        committed is waited for.
+        """
         try:
             while not is_stopping():
-                self._step()
+                self._step(is_stopping)
                 time.sleep(LOOK_AGAIN_S)
         finally:
             for each in self._running.values():
                 _stop(each)
-        return list(self._statuses())
+        return self._last_statuses()
 
-    def _step(self) -> None:
+    def _last_statuses(self) -> list[ArchiveStatus]:
+        """Return how far archives are; a cluster that is away keeps no service from ending."""
+        try:
+            return list(self._statuses())
+        except Unavailable as error:
+            _log.warning("how far archives are is not known: %s", error)
+            return []
+
+    def _step(self, is_stopping: Callable[[], bool]) -> None:
         now_s = self._clock.steady_s()
         if now_s - self._looked_s >= TOPICS_LOOK_S:
             self._looked_s = now_s
@@ -113,7 +143,7 @@ class ArchiveService:
             self._look_after(each, now_s)
         if now_s - self._compacted_s >= COMPACT_INTERVAL_S:
             self._compacted_s = now_s
-            self._tidy(now_s)
+            self._tidy(now_s, is_stopping)
 
     def _follow_topics(self) -> None:
         """Take up topics that are archived by now, and let go of those that are not any more."""
@@ -178,9 +208,11 @@ class ArchiveService:
             epoch_bytes=self.settings.epoch_bytes,
         )
 
-    def _tidy(self, now_s: float) -> None:
+    def _tidy(self, now_s: float, is_stopping: Callable[[], bool]) -> None:
         is_vacuum_due = now_s - self._vacuumed_s >= VACUUM_INTERVAL_S
         for each in self._running.values():
+            if is_stopping():
+                return
             try:
                 self._compact(each.job)
                 if is_vacuum_due:

@@ -2,9 +2,25 @@
 
 import re
 
+from py4j.protocol import Py4JError, Py4JNetworkError  # type: ignore[import-untyped]
+from pyspark.errors import PySparkException
+
 from penstock import errors
 from penstock.errors import PenstockError
 
+SPARK_FAILURES = (PySparkException, Py4JError, PenstockError, ConnectionError)
+"""What a job on Spark raises."""
+_GONE = (
+    "SparkContext was shut down",
+    "stopped SparkContext",
+    "Answer from Java side is empty",
+    "JAVA_GATEWAY_EXITED",
+)
+_NO_SOURCE = "Failed to find the data source: penstock"
+NO_SOURCE_ADVICE = (
+    "Spark does not know format penstock: the Python that it starts has no Penstock. Set"
+    " PYSPARK_PYTHON to one that has, where Spark's server is started"
+)
 _PASSING = ("Python worker failed to connect back", "Python worker exited unexpectedly")
 _RAISED = re.compile(r"penstock\.errors\.(\w+): (.*)")
 
@@ -13,6 +29,8 @@ def told_error(error: Exception) -> PenstockError:
     """Return the error that Spark wrapped into traces, or one with the first line of its own."""
     if isinstance(error, PenstockError):
         return error
+    if _NO_SOURCE in str(error):
+        return PenstockError(NO_SOURCE_ADVICE)
     found = _RAISED.findall(str(error))
     if not found:
         first = next((line for line in str(error).splitlines() if line.strip()), repr(error))
@@ -33,3 +51,10 @@ def is_passing(error: Exception) -> bool:
     started again from its checkpoint.
     """
     return any(text in str(error) for text in _PASSING)
+
+
+def is_gone(error: Exception) -> bool:
+    """True when the process that Spark runs in has ended, or is about to."""
+    if isinstance(error, Py4JNetworkError | ConnectionError):
+        return True
+    return any(text in str(error) for text in _GONE)

@@ -2,16 +2,20 @@
 
 import os
 import shutil
+import socket
 import sys
 from collections.abc import Mapping
+from urllib.parse import urlsplit
 
 from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
 
-from penstock.errors import PenstockError
+from penstock.errors import InvalidRequest, PenstockError, Unavailable
 
 MASTER_DEFAULT = "local[*]"
 PARALLELISM_REMOTE = 8
+CONNECT_PORT = 15002
+CONNECT_WAIT_S = 10.0
 JAVA_ADVICE = (
     "Spark needs Java 17 or newer and found none: install it, on Debian with"
     " `apt install openjdk-17-jre-headless`, or set JAVA_HOME"
@@ -65,6 +69,7 @@ def open_session(
 
 
 def _remote_session(name: str, remote: str, settings: Mapping[str, str]) -> SparkSession:
+    _look_for_server(remote)
     builder = SparkSession.builder.appName(name).remote(remote)
     for key, value in {"spark.sql.session.timeZone": "UTC", **settings}.items():
         builder = builder.config(key, value)
@@ -72,6 +77,23 @@ def _remote_session(name: str, remote: str, settings: Mapping[str, str]) -> Spar
         return builder.getOrCreate()
     except ImportError as error:
         raise PenstockError(f'--remote needs `pip install "pyspark[connect]"`: {error}') from None
+
+
+def _look_for_server(remote: str) -> None:
+    """Raise at once when nobody listens: Spark's client would try again for many minutes."""
+    try:
+        address = urlsplit(remote)
+        host, port = address.hostname, address.port or CONNECT_PORT
+    except ValueError:
+        host, port = None, 0
+    if not remote.startswith("sc://") or not host:
+        raise InvalidRequest(f"{remote!r} is not the address of a Connect server: sc://HOST:PORT")
+    try:
+        socket.create_connection((host, port), CONNECT_WAIT_S).close()
+    except OSError as error:
+        raise Unavailable(
+            f"no Spark Connect server answers at {host}:{port}: {error.strerror or error}"
+        ) from None
 
 
 def parallelism(spark: SparkSession) -> int:

@@ -26,6 +26,18 @@ def test_a_second_signal_acts_as_it_would_without() -> None:
         press_twice()
 
 
+def test_a_handler_that_a_library_installed_meanwhile_is_replaced() -> None:
+    with Interruption() as interruption:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        interruption.hold()
+        os.kill(os.getpid(), signal.SIGINT)
+        assert signal.getsignal(signal.SIGINT) == signal.default_int_handler
+        interruption.hold()
+
+    assert interruption.is_requested
+    assert signal.getsignal(signal.SIGINT) == signal.default_int_handler
+
+
 def test_the_handlers_of_before_are_put_back() -> None:
     before = signal.getsignal(signal.SIGTERM)
 

@@ -58,10 +58,13 @@ class DeltaSink:
     path: str
     partition_by: tuple[str, ...]
     mode: OutputMode
+    checkpoint: str
 
     def __call__(self, rows: DataFrame, epoch: int) -> None:
         """Write one micro-batch, unless the table has it already."""
         schema = _arrow_schema(rows.schema)
+        # Its directory is there when executors write, and columns that do not fit are told before.
+        table = self._table(schema)
         if self.partition_by:
             # Rows of one directory meet in one task, so that there are few files.
             rows = rows.repartition(*self.partition_by)
@@ -69,8 +72,7 @@ class DeltaSink:
         files = rows.mapInArrow(writing, _MANIFEST).collect()
         if not files and self.mode == "append":
             return
-        query = files[0]["query"] if files else self.path
-        table = self._table(schema)
+        query = (files[0]["query"] if files else None) or query_of(self.checkpoint)
         done = table.transaction_version(query)
         if done is not None and done >= epoch:
             return
@@ -119,7 +121,7 @@ class FileWriting:
                 files[values].write(part.drop_columns(list(self.partition_by)))
         context = TaskContext.get()
         query = context.getLocalProperty(_QUERY_PROPERTY) if context is not None else None
-        manifest = [{**file.close(), "query": query or self.path} for file in files.values()]
+        manifest = [{**file.close(), "query": query} for file in files.values()]
         yield pa.RecordBatch.from_pylist(manifest, schema=_MANIFEST_SCHEMA)
 
     def _open(self, values: PartitionValues) -> "_File":
@@ -171,6 +173,18 @@ class _File:
             "records": self._records,
             "partition_values": json.dumps(self._values),
         }
+
+
+def query_of(checkpoint: str) -> str:
+    """Return the identity of a query from its checkpoint; on a Connect server no task knows it."""
+    try:
+        with ArchiveLocation(checkpoint).filesystem().open_input_stream("metadata") as file:
+            return str(json.loads(file.read())["id"])
+    except (OSError, ValueError, KeyError, pa.ArrowException) as error:
+        raise InvalidRequest(
+            f"{checkpoint}/metadata cannot be read, which says whose micro-batches are in the"
+            f" table: {error}"
+        ) from None
 
 
 def partition_text(value: Any) -> str | None:

@@ -20,11 +20,11 @@ class PipelineProgress:
     `lag` counts offsets that were still to be read.
     """
 
-    rows: int
-    rows_per_s: float
-    lag: int
-    dead_letters: int
-    epochs: Mapping[str, int]
+    rows: int = 0
+    rows_per_s: float = 0.0
+    lag: int = 0
+    dead_letters: int = 0
+    epochs: Mapping[str, int] = field(default_factory=dict)
     """The last micro-batch of each query, by the name of its sink."""
 
     def __str__(self) -> str:
@@ -55,7 +55,7 @@ class QueryWatch:
             for progress in query.recentProgress:
                 self._take(progress)
         # A query that waits tells of its last epoch again and again, without rows.
-        self.rows_per_s = float(last["processedRowsPerSecond"] or 0.0)
+        self.rows_per_s = float(last.processedRowsPerSecond or 0.0)
         self.lags |= lag_of(last)
         return is_further
 
@@ -64,10 +64,11 @@ class QueryWatch:
         if self.epoch is not None and epoch <= self.epoch:
             return
         self.epoch = epoch
-        self.rows += int(progress["numInputRows"])
+        self.rows += int(progress.numInputRows)
         observed = progress["observedMetrics"] or {}
         if COUNT in observed:
-            self.dead_letters += int(observed[COUNT]["rows"])
+            # A Connect server leaves out what an empty micro-batch would have counted.
+            self.dead_letters += int(observed[COUNT].asDict().get("rows") or 0)
 
 
 def sum_up(watches: Mapping[str, QueryWatch]) -> PipelineProgress:

@@ -54,7 +54,8 @@ def writer_of(sink: Sink, shaped: DataFrame, place: QueryPlace) -> "DataStreamWr
             return writer.foreachBatch(TopicBatches(sink.topic, place))
         return to_topic(writer, sink.topic, place, guarantee=sink.guarantee)
     if sink.format == "delta":
-        return writer.foreachBatch(DeltaSink(sink.path, sink.partition_by, sink.mode))
+        delta = DeltaSink(sink.path, sink.partition_by, sink.mode, place.checkpoint)
+        return writer.foreachBatch(delta)
     if sink.partition_by:
         writer = writer.partitionBy(*sink.partition_by)
     return writer.format("parquet").option("path", sink.path)
