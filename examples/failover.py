@@ -24,7 +24,7 @@ TOPIC = "stream"
 RECORDS_PER_S = 200
 LINE_S = 0.5
 CALM_S, FAILED_S, BACK_S = 3.0, 6.0, 4.0
-DEADLINE_S = 30.0
+DEADLINE_S = 120.0
 PORTS = range(20_000, 32_000)
 QUIET: dict[str, object] = {"log_level": 0, "topic.metadata.refresh.interval.ms": 2_000}
 
