@@ -7,6 +7,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 import urllib.error
 import urllib.request
@@ -23,6 +24,8 @@ _FIXED_PORTS = range(20_000, 32_000)
 # because its node is down, is not free for others.
 _WORKER = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
 _WORKERS = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+_own_ports = random.sample(_FIXED_PORTS[_WORKER::_WORKERS], len(_FIXED_PORTS) // _WORKERS)
+_choosing = threading.Lock()
 
 
 class NodeProcess:
@@ -78,8 +81,16 @@ class NodeProcess:
 
     def start(self) -> None:
         """Start the node and wait until it serves; a restart keeps the ports of the first start."""
+        has_ports = self.kafka_port > 0
         self.launch()
-        self.wait_until_serving()
+        try:
+            self.wait_until_serving()
+        except RuntimeError as failure:
+            # Somebody else who runs tests here may have been faster; then it takes other ports.
+            if has_ports or "another process listens there" not in str(failure):
+                raise
+            self.kafka_port = 0
+            self.start()
 
     def launch(self) -> None:
         """Start the node's process without waiting for anything."""
@@ -237,20 +248,22 @@ class ClusterProcess:
 
 
 def free_ports(count: int) -> list[int]:
-    """Return ports that nobody listens on and that no outgoing connection will take."""
+    """Return ports that nobody listens on and that no outgoing connection will take.
+
+    Each is given once: a node may take a while before it listens, and be down for a while later.
+    """
     found: list[int] = []
-    own = _FIXED_PORTS[_WORKER::_WORKERS]
-    for port in random.sample(own, len(own)):
-        with socket.socket() as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
-                probe.bind(("127.0.0.1", port))
-            except OSError:
-                continue
-        found.append(port)
-        if len(found) == count:
-            return found
-    raise RuntimeError(f"{count} free ports were not found")
+    with _choosing:
+        while len(found) < count:
+            port = _own_ports.pop()
+            with socket.socket() as probe:
+                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                try:
+                    probe.bind(("127.0.0.1", port))
+                except OSError:
+                    continue
+            found.append(port)
+    return found
 
 
 def _plain_environment() -> dict[str, str]:
