@@ -92,12 +92,10 @@ def test_an_ack_is_answered_by_the_next_leader_when_the_first_one_hangs(
     assert settle(cluster, 1, topic, "extend", receipts, lease="120s")["failed"] == []
     leader = leader_of(cluster, topic)
     other = next(node for node in NODES if node != leader)
-    caller = Caller(lambda: [cluster[other].http_port], seed=0)
 
     cluster[leader].suspend()
     try:
-        path = f"/v1/topics/{topic}/groups/{GROUP}/ack"
-        answer = caller.post(path, {"receipts": receipts})
+        answer = settle(cluster, other, topic, "ack", receipts)
     finally:
         cluster[leader].resume()
 

@@ -1,6 +1,7 @@
 """Receiving and answering, on a node that is a cluster of its own."""
 
 import asyncio
+from typing import Any
 
 import pytest
 
@@ -14,6 +15,7 @@ from penstock.errors import (
     InvalidSetting,
     LeaseExpired,
     TopicNotFound,
+    Unavailable,
 )
 from penstock.ids import TopicPartition
 from penstock.record import Record, encode_batch
@@ -350,6 +352,28 @@ def test_an_ack_that_is_given_again_inside_is_refused_when_another_was_faster() 
 
         # Nobody can tell any more who settled the second one; it may have been this receipt.
         assert stale == [(delivery, 0)]
+
+    run(scene())
+
+
+def test_an_ack_is_given_again_when_the_leader_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scene() -> None:
+        broker = await started_with(b"a")
+        (message,) = await receive(broker)
+        ask = broker.calls.ask
+        asked = []
+
+        async def hang_once(*request: Any, answer_s: float = 15.0) -> Any:
+            asked.append(answer_s)
+            if len(asked) == 1:
+                await asyncio.sleep(answer_s)
+                raise Unavailable("a node did not answer")
+            return await ask(*request, answer_s=answer_s)
+
+        monkeypatch.setattr(broker.calls, "ask", hang_once)
+
+        assert await broker.queues.ack(TOPIC, GROUP, [message.receipt]) == [None]
+        assert len(asked) == 2
 
     run(scene())
 
