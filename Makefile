@@ -9,9 +9,10 @@ BIN := $(VENV)/bin
 run: $(VENV)/.installed
 	@exec $(BIN)/penstock serve --data-dir ./data
 
-# Two processes share the tests; what breaks things under load has the machine to itself.
+# With JOBS=2 two processes share the tests; what breaks things under load has the machine to itself.
+JOBS ?= 1
 test: $(VENV)/.installed-dev check
-	$(BIN)/python -m pytest -n 2 --no-loadscope-reorder -m "not alone"
+	$(BIN)/python -m pytest $(if $(filter-out 1,$(JOBS)),-n $(JOBS) --no-loadscope-reorder) -m "not alone"
 	$(BIN)/python -m pytest -m alone tests/integration tests/spark
 
 check: $(VENV)/.installed-dev

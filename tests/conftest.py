@@ -1,9 +1,10 @@
-"""How `make test` shares the machine among the tests: two processes, a file at a time.
+"""How tests are made up, and how `make test JOBS=2` shares them among processes, by file.
 
 Files keep to one process, because their tests share a node or a cluster. So do all tests with
 Spark, which share a session, and they come first, because nothing else takes as long.
 """
 
+import os
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -23,8 +24,9 @@ settings.load_profile("steady")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begin with what takes longest, so that both processes end at about the same time."""
-    items.sort(key=lambda item: not item.nodeid.startswith(_SPARK))
+    """Begin with what takes longest, so that all processes end at about the same time."""
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        items.sort(key=lambda item: not item.nodeid.startswith(_SPARK))
 
 
 @pytest.hookimpl(optionalhook=True)
