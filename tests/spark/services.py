@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 
 from tests.processes import NodeProcess
@@ -18,20 +18,16 @@ DEADLINE_S = 240.0
 class Service:
     """A command in a process group of its own, as a shell or a supervisor would start it."""
 
-    def __init__(self, log: Path, *arguments: str, environ: Mapping[str, str] = ENVIRON) -> None:
+    def __init__(self, log: Path, *arguments: str) -> None:
         self._log = log
         with log.open("ab") as out:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "penstock.cli", *arguments],
-                stdout=out, stderr=out, env=environ, start_new_session=True,
+                stdout=out, stderr=out, env=ENVIRON, start_new_session=True,
             )  # fmt: skip
 
     def told(self) -> str:
         return self._log.read_text()
-
-    @property
-    def is_running(self) -> bool:
-        return self._process.poll() is None
 
     def signal(self, number: int) -> None:
         """Signal the command alone, as a container's runtime does."""

@@ -3,6 +3,7 @@
 import os
 import re
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,6 +18,8 @@ ENVIRON = {
     **os.environ,
     "JAVA_TOOL_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xshare:auto",
     "SPARK_LOCAL_IP": "127.0.0.1",
+    # A Connect server looks for data sources with this Python.
+    "PYSPARK_PYTHON": sys.executable,
 }
 
 
