@@ -220,7 +220,8 @@ def test_a_job_that_is_killed_behind_its_fence_goes_on_when_it_is_started_again(
         outcome = switched(spark, settings)
 
         writer.join(DEADLINE_S)
-    assert outcome.verdict == ReshardVerdict(200, 0, 0, 0)
+    # The writer goes on as soon as the next run has lifted the fence.
+    assert outcome.verdict in (ReshardVerdict(200, 0, 0, 0), ReshardVerdict(201, 0, 0, 0))
     numbers = [number for records in held(node, topic, 3).values() for _, number in records]
     assert sorted(numbers) == [*range(200), 999]
 

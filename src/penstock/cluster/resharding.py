@@ -31,8 +31,8 @@ What may crash, and what is found afterwards:
 - The job, behind the fence: nobody renews it. The leader of the metadata lifts it when a lease's
   time has passed without a renewal on its own steady clock; a new leader begins to count anew. A
   renewal that was committed meanwhile wins, because the lifting names the last one it saw. A job
-  that comes back before that goes on under the same number, later under another one: then there may
-  be new records, and it copies again before it switches.
+  that comes back before that lifts the fence itself, as reads may be closed behind it and it has to
+  read. Either way there may be new records, and it copies again behind another fence.
 - A partition's leader, before its entry is committed: nobody has heard of an end. Asked again, the
   next leader proposes the number, or finds it committed and answers.
 - A partition's leader, afterwards: see above; a leader whose metadata is older than the fence

@@ -11,9 +11,10 @@ What may be killed, and what the same command finds afterwards:
 - before anything is copied: the reshard's id is on disk first, and the names of both topics follow
   from it, so that the copy is found again;
 - while it copies: see `resharding`;
-- behind the fence: it is lifted within a minute and the topic is as it was, with a copy that lacks
-  what is written from then on. The same command goes on copying and raises a new fence. What the
-  node promises about that is told in its room `cluster`, in `resharding`;
+- behind the fence: it is lifted within a minute, or by the same command when that is sooner, and
+  the topic is as it was, with a copy that lacks what is written from then on. The command goes on
+  copying and raises a new fence. What the node promises about that is told in its room `cluster`,
+  in `resharding`;
 - while queue groups are placed in the copy: nobody uses them there, and they are placed anew;
 - after the switch: the former topic says that it was switched, also when the note on disk does not.
 """
@@ -149,7 +150,10 @@ class Switch:
                 directory=settings.directory,
             ),
         )
-        self._client.reshards.begin(note.topic, note.reshard_id, target=note.target)
+        begun = self._client.reshards.begin(note.topic, note.reshard_id, target=note.target)
+        if begun.phase == "fenced":
+            # A run that was killed has left it, and reads may be closed behind it, too.
+            self._client.reshards.lift(note.topic, begun.fence)
         return job
 
     def _copy(self, job: Reshard) -> int:

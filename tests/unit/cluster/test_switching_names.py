@@ -1,6 +1,8 @@
 """A topic's copy takes its name on a node: at once, in all it knows, and over crashes."""
 
+import asyncio
 import uuid
+from contextlib import suppress
 from random import Random
 
 import pytest
@@ -13,10 +15,11 @@ from penstock.cluster.resharding import (
     LiftFence,
     SwitchTopics,
 )
-from penstock.errors import TopicFenced, TopicNotFound
+from penstock.errors import PenstockError, TopicFenced, TopicNotFound
 from penstock.ids import TopicPartition
+from penstock.testing import MachineStopped
 from tests.unit.cluster.test_cluster import create, publish
-from tests.unit.cluster.workplaces import DATA, SimMachine, run, values
+from tests.unit.cluster.workplaces import DATA, SimMachine, run, settle, values
 
 RESHARD = uuid.uuid4()
 ORDERS, SECOND = TopicPartition("orders", 0), TopicPartition("orders", 1)
@@ -119,3 +122,74 @@ def test_a_topic_is_written_to_again_when_its_fence_is_lifted_or_its_reshard_can
         assert list(cluster.metadata.topics) == ["orders"]
 
     run(scene())
+
+
+async def reshard(cluster: Cluster) -> None:
+    """What the job does: fence, copy the rest, switch; all of it may have been done before."""
+    if FORMER.topic in cluster.metadata.topics:
+        return
+    source, copy = cluster.metadata.topic("orders"), cluster.metadata.topic("copy")
+    begun = await cluster.change(BeginReshard(source.topic_id, RESHARD, copy.topic_id))
+    await cluster.change(LiftFence(source.topic_id, begun.resharding.fence))
+    topic = await cluster.change(FenceTopic(source.topic_id, RESHARD))
+    fence = topic.resharding.fence
+    await cluster.partition(ORDERS).fence.close(fence)
+    place = TopicPartition("copy", 0)
+    copied = values(cluster.partition(place))
+    for value in values(cluster.partition(ORDERS))[len(copied) :]:
+        await publish(cluster, value, place)
+    await cluster.partition(ORDERS).fence.close(fence, closes_reads=True)
+    await cluster.change(SwitchTopics(source.topic_id, RESHARD, fence, FORMER.topic, {}))
+
+
+@pytest.mark.parametrize("way", ["crash", "kill"])
+def test_what_was_acknowledged_is_found_under_the_name_whenever_the_machine_stops(
+    way: str,
+) -> None:
+    async def scene(stop: int) -> bool:
+        machine = SimMachine()
+        cluster = await machine.cluster()
+        await create(cluster, "orders", 1)
+        await create(cluster, "copy", 2)
+        acknowledged: list[bytes] = []
+
+        async def write(value: bytes) -> None:
+            with suppress(TopicFenced):
+                await publish(cluster, value, ORDERS)
+                acknowledged.append(value)
+
+        async def work() -> None:
+            await write(b"a")
+            beside = asyncio.ensure_future(reshard(cluster))
+            for number in range(20):
+                await write(b"%d" % number)
+            await beside
+            await write(b"z")
+
+        before = machine.disk.operations
+        machine.disk.stop_before(stop)
+        with suppress(MachineStopped, PenstockError):
+            (await settle(work())).cancel()
+        was_stopped = machine.disk.operations > before + stop
+        if way == "crash":
+            machine.disk.crash(Random(stop))
+        else:
+            machine.disk.kill()
+
+        again = await machine.cluster()
+        assert again.failures == {}
+        await reshard(again)
+        held = values(again.partition(ORDERS))
+        assert [value for value in held if value in acknowledged] == acknowledged
+        assert await publish(again, b"new", ORDERS) == len(held)
+        with pytest.raises(TopicFenced):
+            await publish(again, b"new", FORMER)
+        return was_stopped
+
+    stop = 0
+    with pytest.MonkeyPatch.context() as patch:
+        # What the machine does not survive is reported by nobody, as in a real crash.
+        patch.setattr(asyncio.BaseEventLoop, "call_exception_handler", lambda *_: None)
+        while run(scene(stop)):
+            stop += 1
+    assert stop > 20
