@@ -164,8 +164,9 @@ class Faults:
             return None
         self._hit("restart", node)
         is_bound = self._cluster[node].has_served
-        if self._cluster[node].stop() != 0 and is_bound:
-            self._history.violate(f"node {node} did not stop well")
+        code = self._cluster[node].stop()
+        if code != 0 and is_bound:
+            self._history.violate(f"node {node} did not stop well, but with {code}")
         return lambda: self._start(node)
 
     def _restart_all_in_turn(self) -> Undo | None:

@@ -52,6 +52,7 @@ class Connection(asyncio.BufferedProtocol):
         self._outbox: Outbox | None = None
         self._waiting: deque[tuple[Api, Request]] = deque()
         self._calls: deque[_Call] = deque()
+        self._is_advancing = False
         self._is_paused = False
         self._peer = "unknown"
         self._context: Context | None = None
@@ -131,9 +132,16 @@ class Connection(asyncio.BufferedProtocol):
 
     def _advance(self) -> None:
         """Start every request whose turn has come."""
-        while self._waiting and self._is_turn_of(self._waiting[0][0]):
-            api, request = self._waiting.popleft()
-            self._start(api, request)
+        if self._is_advancing:
+            # A request that is answered at once comes back here; the loop below goes on with it.
+            return
+        self._is_advancing = True
+        try:
+            while self._waiting and self._is_turn_of(self._waiting[0][0]):
+                api, request = self._waiting.popleft()
+                self._start(api, request)
+        finally:
+            self._is_advancing = False
         if self._is_paused and len(self._waiting) < self._server.requests_in_flight_max // 2:
             self._resume()
 
@@ -213,6 +221,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def _end(self, reason: str, *, level: int = logging.INFO) -> None:
         logger.log(level, "connection closed", extra={"peer": self._peer, "reason": reason})
+        self._waiting.clear()
         if self._transport is not None:
             self._transport.abort()
 

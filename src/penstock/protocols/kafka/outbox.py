@@ -46,7 +46,9 @@ class Outbox:
         return bool(self._queue)
 
     def send(self, parts: list[Part]) -> None:
-        """Send parts in order, now as far as the socket takes them."""
+        """Send parts in order, now as far as the socket takes them; none after `close`."""
+        if self._socket.fileno() < 0:
+            return
         was_blocked = self.is_blocked
         try:
             self._queue.extend(_joined(parts))
