@@ -239,7 +239,8 @@ class Intake:
         index: asyncio.Future[int] = self._workplace.loop.create_future()
 
         def propose() -> asyncio.Future[Offset]:
-            proposed = self._log.propose_state(encode_stage_event(event))
+            payload = encode_stage_event(event)
+            proposed = self._log.propose_state(payload, is_sequenced=has_producer)
             proposed.add_done_callback(lambda done: _hand_on(done, index))
             return self._offset_of(proposed)
 

@@ -131,6 +131,8 @@ class ReplicatedLog:
         self._transport = transport
         self._records: list[Proposal] = []
         self._states: list[Proposal] = []
+        # Whether a batch of a producer may wait among the states, and others must stay behind it.
+        self._has_sequenced_states = False
         self._queued_bytes = 0
         self._soon: asyncio.TimerHandle | None = None
         self._in_flight: deque[Proposal] = deque()
@@ -278,11 +280,17 @@ class ReplicatedLog:
         It is done when the batch is committed, or else when the leader has it on disk.
         """
         proposal = self._new_proposal(batch, b"", waits_for_commit=waits_for_commit)
-        return self._propose(self._records, proposal)
+        follows = self._has_sequenced_states and batch.header.has_producer
+        return self._propose(self._states if follows else self._records, proposal)
 
-    def propose_state(self, payload: bytes) -> asyncio.Future[Any]:
-        """Append a state entry; the future gives what the machine answers once it is committed."""
-        return self._propose(self._states, self._new_proposal(None, payload, waits_for_commit=True))
+    def propose_state(self, payload: bytes, *, is_sequenced: bool = False) -> asyncio.Future[Any]:
+        """Append a state entry; the future gives what the machine answers once it is committed.
+
+        One that is sequenced stands for a batch of a producer, and no later batch overtakes it.
+        """
+        proposal = self._new_proposal(None, payload, waits_for_commit=True)
+        self._has_sequenced_states = self._has_sequenced_states or is_sequenced
+        return self._propose(self._states, proposal)
 
     def propose_state_soon(self, payload: bytes) -> asyncio.Future[Any]:
         """Append a state entry with the next flush, or by itself when none comes in a moment."""
@@ -341,47 +349,51 @@ class ReplicatedLog:
         return proposal.waiter
 
     def _drain(self) -> None:
-        """Turn the proposals that wait into entries: records first, as `Flush` demands."""
+        """Turn the proposals that wait into entries: records first, so that one flush takes all."""
         if not self._has_queued() or self.raft.role is not _LEADER:
             return
-        records, states = self._take_queued()
+        taken = self._take_queued()
         offset = self.log.next_offset
         try:
-            while records:
-                proposal = records[0]
-                assert proposal.batch is not None
-                stamp(proposal.batch.data, offset, self.raft.term)
-                proposal.index = self.raft.propose(RaftKind.RECORDS, proposal.batch.data)
-                proposal.offset = offset
-                offset = Offset(offset + proposal.batch.header.offsets)
-                self._in_flight.append(records.popleft())
-            while states:
-                states[0].index = self.raft.propose(RaftKind.STATE, states[0].payload)
-                self._in_flight.append(states.popleft())
+            while taken:
+                proposal = taken[0]
+                batch = proposal.batch
+                if batch is None:
+                    proposal.index = self.raft.propose(RaftKind.STATE, proposal.payload)
+                else:
+                    stamp(batch.data, offset, self.raft.term)
+                    proposal.index = self.raft.propose(RaftKind.RECORDS, batch.data)
+                    proposal.offset = offset
+                    offset = Offset(offset + batch.header.offsets)
+                self._in_flight.append(taken.popleft())
         except Unavailable as error:
             # Leadership is being handed over; what became an entry already is on its way.
-            for proposal in (*records, *states):
+            for proposal in taken:
                 proposal.fail(error)
             self._fail_queued(error)
         self._pump()
 
-    def _take_queued(self) -> tuple[deque[Proposal], deque[Proposal]]:
+    def _take_queued(self) -> deque[Proposal]:
         """Take what the next flush shall hold out of the queues: at least one proposal."""
         if self._queued_bytes <= _DRAIN_BYTES_MAX:
-            everything = deque(self._records), deque(self._states)
+            everything = deque(self._records)
+            everything.extend(self._states)
             self._records.clear()
             self._states.clear()
             self._queued_bytes = 0
+            self._has_sequenced_states = False
             return everything
-        taken: tuple[deque[Proposal], deque[Proposal]] = (deque(), deque())
+        taken: deque[Proposal] = deque()
         size_bytes = 0
-        for queue, into in zip((self._records, self._states), taken, strict=True):
+        for queue in (self._records, self._states):
+            count = 0
             for proposal in queue:
                 if size_bytes and size_bytes + proposal.size_bytes > _DRAIN_BYTES_MAX:
                     break
-                into.append(proposal)
+                taken.append(proposal)
                 size_bytes += proposal.size_bytes
-            del queue[: len(into)]
+                count += 1
+            del queue[:count]
         self._queued_bytes -= size_bytes
         return taken
 

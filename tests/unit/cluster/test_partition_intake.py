@@ -218,6 +218,30 @@ def test_an_idempotent_producer_keeps_its_sequence_over_duplicates() -> None:
     run(scene())
 
 
+def test_a_batch_does_not_overtake_one_that_goes_to_the_stage() -> None:
+    async def scene() -> None:
+        machine = SimMachine()
+        partition = await machine.partition()
+        # The first one keeps the disk busy; the others wait for it together.
+        first = partition.publish(keyed(None, sequence=0))
+        staged = publish(partition, keyed(None, sequence=1, deliver_at=b"9999999999999"))
+        plain = partition.publish(keyed(None, sequence=2))
+        later = publish(partition, keyed(None, sequence=3, deliver_at=b"9999999999999"))
+        last = partition.publish(keyed(None, sequence=4))
+
+        assert [await first, await plain, await last] == [0, 1, 2]
+        assert [each.messages[0].offset for each in (await staged, await later)] == [None, None]
+        # Were they applied in another order, the next one would be called out of order.
+        assert await partition.publish(keyed(None, sequence=5)) == 3
+        assert await partition.publish(keyed(None, sequence=4)) == 2
+
+        machine.disk.kill()
+        reopened = await machine.partition()
+        assert await reopened.publish(keyed(None, sequence=6)) == 4
+
+    run(scene())
+
+
 def test_a_batch_without_keys_or_times_is_appended_as_it_came() -> None:
     async def scene() -> None:
         partition = await SimMachine().partition()
