@@ -25,6 +25,7 @@ from penstock.cluster.log_view import StoredLog
 from penstock.cluster.machine import EntryReader, Machine
 from penstock.cluster.pace import Pace
 from penstock.cluster.proposal import Proposal
+from penstock.cluster.proposal_queue import ProposalQueue
 from penstock.cluster.replica_state import (
     ReplicaState,
     check_continues,
@@ -79,7 +80,6 @@ logger = logging.getLogger(__name__)
 
 # Looking a member up in its enum costs as much as a call.
 _LEADER: Final = Role.LEADER
-_DRAIN_BYTES_MAX = 32 * 1024 * 1024
 _QUEUED_BYTES_MAX = 256 * 1024 * 1024
 # An entry that nobody waits for is flushed by itself after this time.
 _SOON_S = 0.02
@@ -129,11 +129,7 @@ class ReplicatedLog:
         self.held_until_s = 0.0
         self._workplace = workplace
         self._transport = transport
-        self._records: list[Proposal] = []
-        self._states: list[Proposal] = []
-        # Whether a batch of a producer may wait among the states, and others must stay behind it.
-        self._has_sequenced_states = False
-        self._queued_bytes = 0
+        self._queue = ProposalQueue()
         self._soon: asyncio.TimerHandle | None = None
         self._in_flight: deque[Proposal] = deque()
         # Entries up to here may be stored although their proposers were told that the disk is full.
@@ -156,7 +152,7 @@ class ReplicatedLog:
             on_full=self._disk_is_full,
             on_failed=self.fail,
             on_idle=self._drain,
-            has_queued=self._has_queued,
+            has_queued=lambda: bool(self._queue),
         )
         self.keeping_files = self._storage.keeping_files
         recovered = self._recover(hard_state_file)
@@ -280,8 +276,9 @@ class ReplicatedLog:
         It is done when the batch is committed, or else when the leader has it on disk.
         """
         proposal = self._new_proposal(batch, b"", waits_for_commit=waits_for_commit)
-        follows = self._has_sequenced_states and batch.header.has_producer
-        return self._propose(self._states if follows else self._records, proposal)
+        self._queue.add_records(proposal)
+        self.flush_waiting()
+        return proposal.waiter
 
     def propose_state(self, payload: bytes, *, is_sequenced: bool = False) -> asyncio.Future[Any]:
         """Append a state entry; the future gives what the machine answers once it is committed.
@@ -289,14 +286,14 @@ class ReplicatedLog:
         One that is sequenced stands for a batch of a producer, and no later batch overtakes it.
         """
         proposal = self._new_proposal(None, payload, waits_for_commit=True)
-        self._has_sequenced_states = self._has_sequenced_states or is_sequenced
-        return self._propose(self._states, proposal)
+        self._queue.add_state(proposal, is_sequenced=is_sequenced)
+        self.flush_waiting()
+        return proposal.waiter
 
     def propose_state_soon(self, payload: bytes) -> asyncio.Future[Any]:
         """Append a state entry with the next flush, or by itself when none comes in a moment."""
         proposal = self._new_proposal(None, payload, waits_for_commit=True)
-        self._states.append(proposal)
-        self._queued_bytes += proposal.size_bytes
+        self._queue.add_state(proposal)
         if self._soon is None:
             self._soon = self._workplace.loop.call_later(_SOON_S, self._drain_soon)
         return proposal.waiter
@@ -313,19 +310,15 @@ class ReplicatedLog:
     @property
     def is_idle(self) -> bool:
         """True when no proposal waits or is being written."""
-        return not (self._in_flight or self._has_queued())
-
-    def _has_queued(self) -> bool:
-        """Whether proposals wait for the storage to be idle."""
-        return bool(self._records or self._states)
+        return not (self._in_flight or self._queue)
 
     def _new_proposal(
         self, batch: RecordBatch | None, payload: bytes, *, waits_for_commit: bool
     ) -> Proposal:
         self.check_writable()
-        if self._queued_bytes > _QUEUED_BYTES_MAX:
+        if self._queue.size_bytes > _QUEUED_BYTES_MAX:
             raise Unavailable(
-                f"{self.name} has {self._queued_bytes} bytes waiting for the disk,"
+                f"{self.name} has {self._queue.size_bytes} bytes waiting for the disk,"
                 f" more than {_QUEUED_BYTES_MAX}"
             )
         waiter = self._workplace.loop.create_future()
@@ -341,18 +334,11 @@ class ReplicatedLog:
             # is known, so that the second one is recognised.
             raise DiskFull(f"the disk of {self.name} is full")
 
-    def _propose(self, queue: list[Proposal], proposal: Proposal) -> asyncio.Future[Any]:
-        queue.append(proposal)
-        self._queued_bytes += proposal.size_bytes
-        if self._storage.is_idle:
-            self._drain()
-        return proposal.waiter
-
     def _drain(self) -> None:
-        """Turn the proposals that wait into entries: records first, so that one flush takes all."""
-        if not self._has_queued() or self.raft.role is not _LEADER:
+        """Turn the proposals that wait into entries."""
+        if not self._queue or self.raft.role is not _LEADER:
             return
-        taken = self._take_queued()
+        taken = self._queue.take()
         offset = self.log.next_offset
         try:
             while taken:
@@ -370,32 +356,8 @@ class ReplicatedLog:
             # Leadership is being handed over; what became an entry already is on its way.
             for proposal in taken:
                 proposal.fail(error)
-            self._fail_queued(error)
+            self._queue.fail(error)
         self._pump()
-
-    def _take_queued(self) -> deque[Proposal]:
-        """Take what the next flush shall hold out of the queues: at least one proposal."""
-        if self._queued_bytes <= _DRAIN_BYTES_MAX:
-            everything = deque(self._records)
-            everything.extend(self._states)
-            self._records.clear()
-            self._states.clear()
-            self._queued_bytes = 0
-            self._has_sequenced_states = False
-            return everything
-        taken: deque[Proposal] = deque()
-        size_bytes = 0
-        for queue in (self._records, self._states):
-            count = 0
-            for proposal in queue:
-                if size_bytes and size_bytes + proposal.size_bytes > _DRAIN_BYTES_MAX:
-                    break
-                taken.append(proposal)
-                size_bytes += proposal.size_bytes
-                count += 1
-            del queue[:count]
-        self._queued_bytes -= size_bytes
-        return taken
 
     def _persisted(self, mark: Mark) -> None:
         for proposal in self._in_flight:
@@ -415,21 +377,14 @@ class ReplicatedLog:
         for proposal in self._in_flight:
             proposal.fail(error)
             self._doubtful_index = proposal.index
-        self._fail_queued(error)
-
-    def _fail_queued(self, error: PenstockError) -> None:
-        for proposal in (*self._records, *self._states):
-            proposal.fail(error)
-        self._records.clear()
-        self._states.clear()
-        self._queued_bytes = 0
+        self._queue.fail(error)
 
     def _fail_proposals(self, error: PenstockError) -> None:
         for proposal in self._in_flight:
             proposal.fail(error)
         self._in_flight.clear()
         self._doubtful_index = EntryIndex(0)
-        self._fail_queued(error)
+        self._queue.fail(error)
 
     # Driving consensus.
 
