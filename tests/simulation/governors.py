@@ -9,24 +9,23 @@ import uuid
 from random import Random
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from penstock.cluster.metadata import (
+from penstock.cluster.commands import (
     AddPartitions,
     AllocateProducerIds,
     ChangeReplicas,
     ChangeSettings,
-    ClusterMetadata,
     Command,
     ConfigureGroup,
     CreateTopic,
     DeleteTopic,
     DrainNode,
     ForgetGroup,
-    Node,
     RegisterNode,
     SettleReplicas,
-    Topic,
     decode_command,
 )
+from penstock.cluster.described import Node, Topic
+from penstock.cluster.metadata import ClusterMetadata
 from penstock.cluster.placement import choose_replicas
 from penstock.errors import PenstockError
 from penstock.raft import Entry

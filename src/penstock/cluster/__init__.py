@@ -8,28 +8,23 @@ is left to `broker`.
 """
 
 from penstock.cluster.cluster import Cluster
-from penstock.cluster.deliveries import Delivery, DeliveryCounts, Return, Waiter
-from penstock.cluster.directories import DirectoryLock
-from penstock.cluster.flush_pace import FlushPace
-from penstock.cluster.housekeeping import DiskSpace, Housekeeper
-from penstock.cluster.links import RequestKind
-from penstock.cluster.machine import Machine, RecordlessMachine
-from penstock.cluster.metadata import (
-    METADATA_GROUP,
+from penstock.cluster.commands import (
     ChangeReplicas,
-    ClusterMetadata,
     ConfigureGroup,
     ConfigureShareGroup,
     DrainNode,
     ForgetGroup,
     ForgetShareGroup,
-    Node,
     RemoveNode,
-    Replicas,
-    Topic,
-    check_growth,
-    check_positions,
 )
+from penstock.cluster.deliveries import Delivery, DeliveryCounts, Return, Waiter
+from penstock.cluster.described import Node, Replicas, Topic
+from penstock.cluster.directories import DirectoryLock
+from penstock.cluster.flush_pace import FlushPace
+from penstock.cluster.housekeeping import DiskSpace, Housekeeper
+from penstock.cluster.links import RequestKind
+from penstock.cluster.machine import Machine, RecordlessMachine
+from penstock.cluster.metadata import METADATA_GROUP, ClusterMetadata, check_growth, check_positions
 from penstock.cluster.overview import Survey
 from penstock.cluster.partition import Partition
 from penstock.cluster.partition_intake import Placed, Placement

@@ -12,14 +12,10 @@ from typing import Any
 import msgspec
 
 from penstock.cluster.command_checks import check_command
+from penstock.cluster.commands import Command, decode_command, encode_command
+from penstock.cluster.described import Topic
 from penstock.cluster.links import Links, RequestKind
-from penstock.cluster.metadata import (
-    ClusterMetadata,
-    Command,
-    Topic,
-    decode_command,
-    encode_command,
-)
+from penstock.cluster.metadata import ClusterMetadata
 from penstock.cluster.replicated_log import ReplicatedLog
 from penstock.cluster.workplace import Workplace
 from penstock.errors import NotLeader, Unavailable

@@ -13,7 +13,9 @@ from contextlib import suppress
 from typing import Any
 
 from penstock.cluster.changes import MetadataChanges
+from penstock.cluster.commands import Command, FormCluster, PlaceShards, encode_command
 from penstock.cluster.contact import Contact
+from penstock.cluster.described import Node, Replicas
 from penstock.cluster.fence_expiry import FenceExpiry
 from penstock.cluster.formation import Formation
 from penstock.cluster.founding import FoundingFile
@@ -21,16 +23,7 @@ from penstock.cluster.leaders import LeaderTable
 from penstock.cluster.leadership import Leadership
 from penstock.cluster.links import Hello, Leader, Links, RequestKind, load_link_tls
 from penstock.cluster.machine import Machine
-from penstock.cluster.metadata import (
-    METADATA_GROUP,
-    ClusterMetadata,
-    Command,
-    FormCluster,
-    Node,
-    PlaceShards,
-    Replicas,
-    encode_command,
-)
+from penstock.cluster.metadata import METADATA_GROUP, ClusterMetadata
 from penstock.cluster.move_queue import MoveQueue
 from penstock.cluster.overview import Overview
 from penstock.cluster.pace import Pace

@@ -6,17 +6,17 @@ and what applying takes on trust: logs without replicas, nodes that nobody knows
 
 from collections.abc import Iterable, Sequence
 
-from penstock.cluster.metadata import (
+from penstock.cluster.commands import (
     AddPartitions,
     AllocateProducerIds,
     ChangeReplicas,
-    ClusterMetadata,
     Command,
     CreateTopic,
-    Node,
     PlaceShards,
     RegisterNode,
 )
+from penstock.cluster.described import Node
+from penstock.cluster.metadata import ClusterMetadata
 from penstock.errors import InvalidReplication, InvalidRequest, NotFound
 
 _PRODUCER_IDS_MAX = 1_000_000

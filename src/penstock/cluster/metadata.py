@@ -10,6 +10,27 @@ from collections.abc import Callable, Iterator, Mapping
 
 import msgspec
 
+from penstock.cluster.commands import (
+    AddPartitions,
+    AllocateProducerIds,
+    ChangeReplicas,
+    ChangeSettings,
+    Command,
+    ConfigureGroup,
+    ConfigureShareGroup,
+    CreateTopic,
+    DeleteTopic,
+    DrainNode,
+    ForgetGroup,
+    ForgetShareGroup,
+    FormCluster,
+    PlaceShards,
+    RegisterNode,
+    RemoveNode,
+    SettleReplicas,
+    decode_committed,
+)
+from penstock.cluster.described import Node, Replicas, Topic
 from penstock.cluster.machine import RecordlessMachine
 from penstock.cluster.resharding import (
     BeginReshard,
@@ -40,9 +61,8 @@ from penstock.errors import (
     TopicNotFound,
     Unavailable,
 )
-from penstock.ids import EntryIndex, NodeId
+from penstock.ids import EntryIndex
 from penstock.log import StateEntry
-from penstock.raft import Incarnation, Member
 from penstock.record import Buffer
 
 METADATA_GROUP = 0
@@ -52,234 +72,6 @@ FIRST_TOPIC_GROUP = 10_000
 # Deleted topics are remembered so that a node which was away can tell their leftovers from data
 # whose metadata was lost, which is never removed.
 _DELETED_KEPT = 10_000
-
-
-class Node(msgspec.Struct, frozen=True):
-    """One node: its memory, where other nodes reach it, and where clients do."""
-
-    node_id: int
-    incarnation: int
-    peer_host: str
-    peer_port: int
-    kafka_host: str
-    kafka_port: int
-    http_port: int
-    replaced: dict[int, int] = {}
-    """Groups in which the node takes part under another incarnation, having lost its replica."""
-
-    def member_of(self, group: int) -> Member:
-        """The node as a member of a group."""
-        incarnation = self.replaced.get(group, self.incarnation)
-        return Member(NodeId(self.node_id), Incarnation(incarnation))
-
-
-class Replicas(msgspec.Struct, frozen=True):
-    """Who replicates one log: its group's number, its first members, and those it is to have.
-
-    Only founders may begin the group, and only while it has its first members: a node that has left
-    and comes back has forgotten its votes, so it starts with nothing, as a node that came later
-    does, and learns everything from the leader.
-    The group's leader brings the group's own membership in line with `members`; until it has, those
-    who are to go are listed as `leaving` and keep their replica.
-    """
-
-    group: int
-    founders: tuple[tuple[int, int], ...]
-    members: tuple[tuple[int, int], ...]
-    leaving: tuple[tuple[int, int], ...] = ()
-    former: tuple[tuple[int, int], ...] = ()
-    """The members before the change that is being carried out; what cancelling it returns to."""
-    asked_at: int = 0
-    """The entry that asked for the change; changes wait for each other in this order."""
-
-    @property
-    def nodes(self) -> tuple[int, ...]:
-        """The numbers of the nodes that replicate the log now."""
-        return tuple(node for node, _ in self.members)
-
-
-class RegisterNode(msgspec.Struct, frozen=True, tag="register_node"):
-    """Add a node, or note its new address or incarnation."""
-
-    node: Node
-
-
-class RemoveNode(msgspec.Struct, frozen=True, tag="remove_node"):
-    """Forget a node that replicates nothing any more."""
-
-    node_id: int
-
-
-class PlaceShards(msgspec.Struct, frozen=True, tag="place_shards"):
-    """Say who replicates the consumer groups; done once, when the cluster is formed."""
-
-    placement: list[tuple[tuple[int, int], ...]]
-
-
-class ChangeReplicas(msgspec.Struct, frozen=True, tag="change_replicas"):
-    """Say who is to replicate a log; its leader carries it out."""
-
-    group: int
-    members: tuple[tuple[int, int], ...]
-
-
-class SettleReplicas(msgspec.Struct, frozen=True, tag="settle_replicas"):
-    """Note that a change is carried out; those who left may remove their replica."""
-
-    group: int
-    members: tuple[tuple[int, int], ...]
-
-
-class DrainNode(msgspec.Struct, frozen=True, tag="drain_node"):
-    """Place nothing new on a node, or do so again."""
-
-    node_id: int
-    is_draining: bool
-
-
-class FormCluster(msgspec.Struct, frozen=True, tag="form_cluster"):
-    """Name the cluster; a second name is ignored."""
-
-    cluster_id: uuid.UUID
-
-
-class CreateTopic(msgspec.Struct, frozen=True, tag="create_topic"):
-    """Add a topic."""
-
-    name: str
-    topic_id: uuid.UUID
-    placement: list[tuple[tuple[int, int], ...]]
-    settings: dict[str, str]
-
-
-class DeleteTopic(msgspec.Struct, frozen=True, tag="delete_topic"):
-    """Remove a topic and its records."""
-
-    topic_id: uuid.UUID
-
-
-class AddPartitions(msgspec.Struct, frozen=True, tag="add_partitions"):
-    """Let a topic grow to `partitions`."""
-
-    topic_id: uuid.UUID
-    partitions: int
-    placement: list[tuple[tuple[int, int], ...]]
-    request_id: uuid.UUID | None = None
-    """Names the request, so that the same one is recognised when it comes again."""
-
-
-class ChangeSettings(msgspec.Struct, frozen=True, tag="change_settings"):
-    """Set some settings and return others to their default."""
-
-    topic_id: uuid.UUID
-    changed: dict[str, str]
-    removed: list[str]
-
-
-class ConfigureGroup(msgspec.Struct, frozen=True, tag="configure_group"):
-    """Let a topic have a queue group; set some of its settings and leave others to the topic."""
-
-    topic_id: uuid.UUID
-    group: str
-    changed: dict[str, str] = {}
-    removed: list[str] = []
-
-
-class ConfigureShareGroup(msgspec.Struct, frozen=True, tag="configure_share_group"):
-    """Set what a share group is told whatever topics it reads, and leave the rest to defaults."""
-
-    group: str
-    changed: dict[str, str] = {}
-    removed: list[str] = []
-
-
-class ForgetShareGroup(msgspec.Struct, frozen=True, tag="forget_share_group"):
-    """There is a share group no longer; the queue groups behind it are forgotten one by one."""
-
-    group: str
-
-
-class ForgetGroup(msgspec.Struct, frozen=True, tag="forget_group"):
-    """A topic has a queue group no longer."""
-
-    topic_id: uuid.UUID
-    group: str
-
-
-class AllocateProducerIds(msgspec.Struct, frozen=True, tag="allocate_producer_ids"):
-    """Reserve a block of producer ids, so that none is ever given twice."""
-
-    count: int
-
-
-Command = (
-    FormCluster
-    | RegisterNode
-    | RemoveNode
-    | PlaceShards
-    | ChangeReplicas
-    | SettleReplicas
-    | DrainNode
-    | CreateTopic
-    | DeleteTopic
-    | AddPartitions
-    | ChangeSettings
-    | ConfigureGroup
-    | ConfigureShareGroup
-    | ForgetShareGroup
-    | ForgetGroup
-    | AllocateProducerIds
-    | BeginReshard
-    | FenceTopic
-    | LiftFence
-    | SwitchTopics
-    | CancelReshard
-)
-
-
-class Topic(msgspec.Struct, frozen=True):
-    """One topic."""
-
-    name: str
-    topic_id: uuid.UUID
-    replicas: tuple[Replicas, ...]
-    settings: dict[str, str]
-    grown_by: uuid.UUID | None = None
-    """The request that last added partitions."""
-    groups: dict[str, dict[str, str]] = {}
-    """The queue groups, each with the settings that are its own."""
-    directory: str = ""
-    """Where its files are, when that is not its name: a topic that is renamed does not move."""
-    resharding: Resharding | None = None
-    """The copy that is to take its place, or has taken it."""
-    era: int = 0
-    """The fence under which it came to its name; 0 for a topic that was created under it."""
-    positions: dict[str, tuple[int, ...]] = {}
-    """Where consumer groups go on that knew another topic under the name."""
-
-    @property
-    def is_former(self) -> bool:
-        """True when a copy has taken its place and its name."""
-        return self.resharding is not None and self.resharding.is_switched
-
-    @property
-    def public_id(self) -> uuid.UUID:
-        """The id by which clients know it.
-
-        A former topic has another one than before: clients that still ask by the id which they
-        learnt under the name must not read it with positions of the copy.
-        """
-        return uuid.uuid5(self.topic_id, self.name) if self.is_former else self.topic_id
-
-    @property
-    def files(self) -> str:
-        """The name of the directory that holds its partitions."""
-        return self.directory or self.name
-
-    @property
-    def partitions(self) -> int:
-        """How many partitions there are."""
-        return len(self.replicas)
 
 
 class _Snapshot(msgspec.Struct, frozen=True):
@@ -296,7 +88,6 @@ class _Snapshot(msgspec.Struct, frozen=True):
 
 
 _encode = msgspec.msgpack.Encoder().encode
-_decode_command = msgspec.msgpack.Decoder(Command).decode
 _decode_snapshot = msgspec.msgpack.Decoder(_Snapshot).decode
 
 
@@ -368,7 +159,7 @@ class ClusterMetadata(RecordlessMachine):
 
     def apply_state(self, entry: StateEntry) -> Topic | int | None:
         """Apply a command; return the topic that it concerns, or the first producer id."""
-        command: Command = _decode_command(entry.payload)
+        command: Command = decode_committed(entry.payload)
         match command:
             case FormCluster(cluster_id):
                 self.cluster_id = self.cluster_id or cluster_id
@@ -698,20 +489,6 @@ def _settled(replicas: Replicas, members: tuple[tuple[int, int], ...]) -> Replic
         # Another change has begun since the leader saw this one carried out.
         return replicas
     return Replicas(replicas.group, replicas.founders, members)
-
-
-def encode_command(command: Command) -> bytes:
-    """Return the state entry of a command."""
-    return _encode(command)
-
-
-def decode_command(payload: bytes) -> Command:
-    """Return the command of a state entry, or raise `InvalidRequest`."""
-    try:
-        command: Command = _decode_command(payload)
-    except msgspec.MsgspecError as error:
-        raise InvalidRequest(f"the command cannot be read by this node: {error}") from error
-    return command
 
 
 def check_growth(topic: Topic, partitions: int) -> None:

@@ -7,8 +7,9 @@ so leaders need not talk about it. A group without a leader cannot move and take
 
 from collections import Counter
 
+from penstock.cluster.described import Replicas
 from penstock.cluster.leaders import LeaderTable
-from penstock.cluster.metadata import ClusterMetadata, Replicas
+from penstock.cluster.metadata import ClusterMetadata
 
 
 class MoveQueue:

@@ -3,7 +3,8 @@
 from collections import Counter
 from collections.abc import Collection, Sequence
 
-from penstock.cluster.metadata import ClusterMetadata, Replicas
+from penstock.cluster.described import Replicas
+from penstock.cluster.metadata import ClusterMetadata
 from penstock.errors import InvalidReplication
 
 

@@ -3,7 +3,7 @@
 import asyncio
 
 from penstock.cluster.changes import MetadataChanges
-from penstock.cluster.metadata import AllocateProducerIds
+from penstock.cluster.commands import AllocateProducerIds
 from penstock.ids import ProducerId
 
 _BLOCK = 1_000

@@ -11,8 +11,9 @@ from contextlib import suppress
 import msgspec
 
 from penstock.cluster.changes import MetadataChanges
+from penstock.cluster.commands import RegisterNode
+from penstock.cluster.described import Node
 from penstock.cluster.identity import Identity
-from penstock.cluster.metadata import Node, RegisterNode
 from penstock.errors import Unavailable
 
 

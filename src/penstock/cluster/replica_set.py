@@ -13,10 +13,11 @@ from functools import partial
 from pathlib import Path
 
 from penstock.cluster.deliveries import DeliveryHost
+from penstock.cluster.described import Replicas, Topic
 from penstock.cluster.directories import Directories
 from penstock.cluster.identity import Identity
 from penstock.cluster.machine import Machine
-from penstock.cluster.metadata import METADATA_GROUP, ClusterMetadata, Replicas, Topic
+from penstock.cluster.metadata import METADATA_GROUP, ClusterMetadata
 from penstock.cluster.partition import Partition
 from penstock.cluster.partition_fence import KnownFences
 from penstock.cluster.replicated_log import ReplicaIdentity, ReplicatedLog, Transport

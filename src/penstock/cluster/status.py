@@ -2,7 +2,7 @@
 
 import msgspec
 
-from penstock.cluster.metadata import Replicas
+from penstock.cluster.described import Replicas
 from penstock.cluster.partition import Partition
 
 

@@ -7,14 +7,9 @@ same number has registered with another incarnation.
 
 import logging
 
-from penstock.cluster.metadata import (
-    METADATA_GROUP,
-    ChangeReplicas,
-    ClusterMetadata,
-    Command,
-    Replicas,
-    SettleReplicas,
-)
+from penstock.cluster.commands import ChangeReplicas, Command, SettleReplicas
+from penstock.cluster.described import Replicas
+from penstock.cluster.metadata import METADATA_GROUP, ClusterMetadata
 from penstock.cluster.move_queue import MoveQueue
 from penstock.cluster.replicated_log import ReplicatedLog
 from penstock.cluster.steward import Change, GroupView, HandOver, Settled, next_step

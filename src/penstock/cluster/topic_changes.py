@@ -10,14 +10,9 @@ import uuid
 from collections.abc import Awaitable, Callable
 
 from penstock.cluster.changes import MetadataChanges
+from penstock.cluster.commands import AddPartitions, ChangeSettings, CreateTopic, DeleteTopic
+from penstock.cluster.described import Topic
 from penstock.cluster.leaders import LeaderTable
-from penstock.cluster.metadata import (
-    AddPartitions,
-    ChangeSettings,
-    CreateTopic,
-    DeleteTopic,
-    Topic,
-)
 from penstock.cluster.replica_set import ReplicaSet
 from penstock.cluster.workplace import Workplace
 from penstock.ids import TopicPartition

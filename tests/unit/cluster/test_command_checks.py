@@ -7,7 +7,7 @@ import pytest
 
 from penstock.cluster import ClusterMetadata, Node
 from penstock.cluster.command_checks import check_command
-from penstock.cluster.metadata import (
+from penstock.cluster.commands import (
     AddPartitions,
     AllocateProducerIds,
     ChangeReplicas,

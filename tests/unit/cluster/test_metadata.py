@@ -6,16 +6,16 @@ from typing import Any
 import pytest
 
 from penstock.cluster import ClusterMetadata
-from penstock.cluster.metadata import (
+from penstock.cluster.commands import (
     AddPartitions,
     ChangeReplicas,
     Command,
     CreateTopic,
     DeleteTopic,
-    Replicas,
     SettleReplicas,
     encode_command,
 )
+from penstock.cluster.described import Replicas
 from penstock.errors import InvalidPartitionCount, TopicExists, TopicNotFound, Unavailable
 from penstock.ids import EntryIndex
 from penstock.log import StateEntry

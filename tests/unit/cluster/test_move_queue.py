@@ -3,15 +3,15 @@
 import uuid
 
 from penstock.cluster import ClusterMetadata
-from penstock.cluster.leaders import LeaderTable
-from penstock.cluster.links import Leader
-from penstock.cluster.metadata import (
+from penstock.cluster.commands import (
     ChangeReplicas,
     Command,
     CreateTopic,
     SettleReplicas,
     encode_command,
 )
+from penstock.cluster.leaders import LeaderTable
+from penstock.cluster.links import Leader
 from penstock.cluster.move_queue import MoveQueue
 from penstock.log import StateEntry
 

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.cluster.metadata import ClusterMetadata, Node, Replicas
+from penstock.cluster.described import Node, Replicas
+from penstock.cluster.metadata import ClusterMetadata
 from penstock.cluster.placement import choose_replicas, plan_moves
 from penstock.errors import InvalidReplication
 

@@ -2,8 +2,9 @@
 
 from collections.abc import Callable
 
+from penstock.cluster.described import Replicas
 from penstock.cluster.machine import Machine
-from penstock.cluster.metadata import ClusterMetadata, Replicas
+from penstock.cluster.metadata import ClusterMetadata
 from penstock.cluster.replica_set import ReplicaSet
 from penstock.config import NodeOptions
 from penstock.raft import Message

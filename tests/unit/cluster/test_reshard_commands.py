@@ -7,8 +7,7 @@ import msgspec
 import pytest
 
 from penstock.cluster import ClusterMetadata, Topic
-from penstock.cluster.fence_expiry import FENCE_LEASE_S, FenceExpiry
-from penstock.cluster.metadata import (
+from penstock.cluster.commands import (
     AddPartitions,
     ChangeSettings,
     Command,
@@ -18,6 +17,7 @@ from penstock.cluster.metadata import (
     decode_command,
     encode_command,
 )
+from penstock.cluster.fence_expiry import FENCE_LEASE_S, FenceExpiry
 from penstock.cluster.resharding import (
     BeginReshard,
     CancelReshard,

@@ -1,6 +1,7 @@
 """Changes of membership, step by step, as the leader of a group takes them."""
 
-from penstock.cluster.metadata import ClusterMetadata, Node
+from penstock.cluster.described import Node
+from penstock.cluster.metadata import ClusterMetadata
 from penstock.cluster.steward import Change, GroupView, HandOver, Settled, Step, next_step
 from penstock.cluster.stewardship import metadata_members, metadata_voter_count
 from penstock.ids import EntryIndex, NodeId

@@ -1,7 +1,8 @@
 """Rounds of a steward over groups in which nothing is left to do."""
 
+from penstock.cluster.described import Replicas
 from penstock.cluster.leaders import LeaderTable
-from penstock.cluster.metadata import ClusterMetadata, Replicas
+from penstock.cluster.metadata import ClusterMetadata
 from penstock.cluster.move_queue import MoveQueue
 from penstock.cluster.stewardship import Stewardship
 from penstock.raft import Rest

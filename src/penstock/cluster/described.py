@@ -1,0 +1,98 @@
+"""What the metadata describes: nodes, who replicates which log, and topics."""
+
+import uuid
+
+import msgspec
+
+from penstock.cluster.resharding import Resharding
+from penstock.ids import NodeId
+from penstock.raft import Incarnation, Member
+
+
+class Node(msgspec.Struct, frozen=True):
+    """One node: its memory, where other nodes reach it, and where clients do."""
+
+    node_id: int
+    incarnation: int
+    peer_host: str
+    peer_port: int
+    kafka_host: str
+    kafka_port: int
+    http_port: int
+    replaced: dict[int, int] = {}
+    """Groups in which the node takes part under another incarnation, having lost its replica."""
+
+    def member_of(self, group: int) -> Member:
+        """The node as a member of a group."""
+        incarnation = self.replaced.get(group, self.incarnation)
+        return Member(NodeId(self.node_id), Incarnation(incarnation))
+
+
+class Replicas(msgspec.Struct, frozen=True):
+    """Who replicates one log: its group's number, its first members, and those it is to have.
+
+    Only founders may begin the group, and only while it has its first members: a node that has left
+    and comes back has forgotten its votes, so it starts with nothing, as a node that came later
+    does, and learns everything from the leader.
+    The group's leader brings the group's own membership in line with `members`; until it has, those
+    who are to go are listed as `leaving` and keep their replica.
+    """
+
+    group: int
+    founders: tuple[tuple[int, int], ...]
+    members: tuple[tuple[int, int], ...]
+    leaving: tuple[tuple[int, int], ...] = ()
+    former: tuple[tuple[int, int], ...] = ()
+    """The members before the change that is being carried out; what cancelling it returns to."""
+    asked_at: int = 0
+    """The entry that asked for the change; changes wait for each other in this order."""
+
+    @property
+    def nodes(self) -> tuple[int, ...]:
+        """The numbers of the nodes that replicate the log now."""
+        return tuple(node for node, _ in self.members)
+
+
+class Topic(msgspec.Struct, frozen=True):
+    """One topic."""
+
+    name: str
+    topic_id: uuid.UUID
+    replicas: tuple[Replicas, ...]
+    settings: dict[str, str]
+    grown_by: uuid.UUID | None = None
+    """The request that last added partitions."""
+    groups: dict[str, dict[str, str]] = {}
+    """The queue groups, each with the settings that are its own."""
+    directory: str = ""
+    """Where its files are, when that is not its name: a topic that is renamed does not move."""
+    resharding: Resharding | None = None
+    """The copy that is to take its place, or has taken it."""
+    era: int = 0
+    """The fence under which it came to its name; 0 for a topic that was created under it."""
+    positions: dict[str, tuple[int, ...]] = {}
+    """Where consumer groups go on that knew another topic under the name."""
+
+    @property
+    def is_former(self) -> bool:
+        """True when a copy has taken its place and its name."""
+        return self.resharding is not None and self.resharding.is_switched
+
+    @property
+    def public_id(self) -> uuid.UUID:
+        """The id by which clients know it.
+
+        A former topic has another one than before: clients that still ask by the id which they
+        learnt under the name must not read it with positions of the copy.
+        """
+        return uuid.uuid5(self.topic_id, self.name) if self.is_former else self.topic_id
+
+    @property
+    def files(self) -> str:
+        """The name of the directory that holds its partitions."""
+        return self.directory or self.name
+
+    @property
+    def partitions(self) -> int:
+        """How many partitions there are."""
+        return len(self.replicas)
