@@ -93,11 +93,8 @@ class Settlement:
         """Settle messages for good; durable when this returns."""
 
         together = _read_together(receipts)
-        if together is not None:
-            known = self._cluster.metadata.topics.get(topic)
-            partitions = known.partitions if known else await self._partitions_of(topic)
-            if together.partition < partitions:
-                return await self._ack_together(topic, group, together)
+        if together is not None and together.partition < await self._partitions_of(topic):
+            return await self._ack_together(topic, group, together)
 
         async def ask(partition: int, claims: Claims) -> Stale:
             return await self._ack_until_known(

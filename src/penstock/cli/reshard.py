@@ -20,15 +20,12 @@ if TYPE_CHECKING:
 
     from penstock.client import ReshardStatus
     from penstock.spark import (
-        Reshard,
         ReshardSettings,
         ReshardVerdict,
         SwitchOutcome,
         SwitchSettings,
     )
 
-# Writers may be faster than rounds are for ever; what is left then is told.
-ROUNDS_MAX = 20
 RUN = "run"
 
 Partitions = Annotated[
@@ -260,7 +257,7 @@ def _copy(
     from penstock.spark import Reshard
 
     job = Reshard(session, settings)
-    copied = _copy_rounds(job, progress)
+    copied = job.copy_in_rounds(progress.show)
     progress.show("comparing")
     verdict = job.verify()
     moved = {
@@ -268,14 +265,3 @@ def _copy(
         for group in (groups if verdict.is_sound else [])
     }
     return _Copied(job.plan.source, job.plan.target, copied, verdict, moved)
-
-
-def _copy_rounds(job: "Reshard", progress: Progress) -> int:
-    copied = 0
-    for number in range(1, ROUNDS_MAX + 1):
-        progress.show(f"round {number}, {copied:,} records copied")
-        found = job.copy()
-        copied += found
-        if not found:
-            break
-    return copied

@@ -18,7 +18,7 @@ What may be killed, and what is found afterwards:
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from functools import reduce
 from pathlib import Path
@@ -35,10 +35,13 @@ from penstock.spark.failures import is_passing, told_error
 from penstock.spark.planning import offsets_from_json, offsets_to_json
 
 ROUND_BYTES = 64 << 20
+ROUNDS_MAX = 20
 ATTEMPTS_MAX = 10
 _PLAN_FILE = "plan.json"
 _IDENTITY = ("digest", "check")
 _COLUMNS = "key,value,partition,offset,timestamp,headers"
+
+Show = Callable[[str], None]
 
 Offsets = dict[str, dict[str, int]]
 
@@ -101,6 +104,20 @@ class Reshard:
         self.plan = self._make_plan()
         self._source_end = self.plan.start
         self._target_end = self._bounds_of(settings.target)[0]
+
+    def copy_in_rounds(self, show: Show, *, enough: int = 0) -> int:
+        """Copy until a round finds no more than `enough` records; return how many there were.
+
+        Writers may be faster than rounds are for ever, so there is an end to it.
+        """
+        copied = 0
+        for number in range(1, ROUNDS_MAX + 1):
+            show(f"round {number}, {copied:,} records copied")
+            found = self.copy()
+            copied += found
+            if found <= enough:
+                break
+        return copied
 
     def copy(self) -> int:
         """Copy what is there and was not copied yet; return how many records that were."""

@@ -22,7 +22,7 @@ What may be killed, and what the same command finds afterwards:
 import json
 import time
 import uuid
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -34,17 +34,19 @@ from penstock.errors import Conflict, InvalidRequest, NotFound, TopicNotFound
 from penstock.ids import TopicPartition
 from penstock.spark.fence_keeping import FenceKeeper
 from penstock.spark.planning import offsets_from_json
-from penstock.spark.resharding import Reshard, ReshardSettings, ReshardVerdict, write_durably
+from penstock.spark.resharding import (
+    Reshard,
+    ReshardSettings,
+    ReshardVerdict,
+    Show,
+    write_durably,
+)
 
-# Writers may be faster than rounds are for ever; the fence ends that.
-ROUNDS_MAX = 20
 # What is left of a round is small enough to keep writers waiting for.
 ROUND_RECORDS_SMALL = 20_000
 FENCES_MAX = 5
 BUSY_PAUSE_S = 2.0
 _NOTE_FILE = "switch.json"
-
-Show = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,10 +115,11 @@ class Switch:
             self._keep(is_done=True)
             return self._outcome(is_switched=True)
         job = self._begin()
-        copied = self._copy(job)
+        copied = job.copy_in_rounds(self._show, enough=ROUND_RECORDS_SMALL)
         self._show("comparing")
-        if not job.verify().is_sound:
-            return self._outcome(copied=copied, verdict=job.verify())
+        verdict = job.verify()
+        if not verdict.is_sound:
+            return self._outcome(copied=copied, verdict=verdict)
         for attempt in range(1, FENCES_MAX + 1):
             try:
                 return self._switch(job, copied)
@@ -155,16 +158,6 @@ class Switch:
             # A run that was killed has left it, and reads may be closed behind it, too.
             self._client.reshards.lift(note.topic, begun.fence)
         return job
-
-    def _copy(self, job: Reshard) -> int:
-        copied = 0
-        for number in range(1, ROUNDS_MAX + 1):
-            self._show(f"round {number}, {copied:,} records copied")
-            found = job.copy()
-            copied += found
-            if found <= ROUND_RECORDS_SMALL:
-                break
-        return copied
 
     def _switch(self, job: Reshard, copied: int) -> SwitchOutcome:
         """Do behind a fence what needs one."""

@@ -10,7 +10,17 @@ from penstock.cluster import Cluster, Topic, choose_replicas
 from penstock.errors import PenstockError, StorageFailed, TopicExists, TopicNotFound
 from penstock.ids import TopicPartition
 from penstock.testing import MachineStopped
-from tests.unit.cluster.workplaces import DATA, PLACE, SimMachine, batch, run, settle, turn, values
+from tests.unit.cluster.workplaces import (
+    DATA,
+    PLACE,
+    SimMachine,
+    batch,
+    run,
+    settle,
+    stop_before_every_step,
+    turn,
+    values,
+)
 
 SECOND = TopicPartition("orders", 1)
 
@@ -77,13 +87,7 @@ def test_a_node_that_is_cut_off_at_any_step_of_its_first_start_comes_up(way: str
         assert again.failures == {}
         return was_stopped
 
-    stop = 0
-    with pytest.MonkeyPatch.context() as patch:
-        # What the machine does not survive is reported by nobody, as in a real crash.
-        patch.setattr(asyncio.BaseEventLoop, "call_exception_handler", lambda *_: None)
-        while run(scene(stop)):
-            stop += 1
-    assert stop > 30
+    assert stop_before_every_step(scene) > 30
 
 
 async def _recreate(cluster: Cluster) -> None:
@@ -122,13 +126,7 @@ def test_a_topic_that_is_created_again_shows_no_old_records_whenever_the_machine
         assert machine.disk.names(DATA / "deleted") == []
         return was_stopped
 
-    stop = 0
-    with pytest.MonkeyPatch.context() as patch:
-        # A flush that the machine does not survive is reported by nobody, as in a real crash.
-        patch.setattr(asyncio.BaseEventLoop, "call_exception_handler", lambda *_: None)
-        while run(scene(stop)):
-            stop += 1
-    assert stop > 20
+    assert stop_before_every_step(scene) > 20
 
 
 def test_a_topic_is_deleted_and_created_again_while_others_ask_for_the_same() -> None:

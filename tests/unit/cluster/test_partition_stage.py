@@ -9,7 +9,16 @@ from penstock.cluster import Partition, Placed
 from penstock.delivery import stage_id
 from penstock.errors import StorageFailed
 from penstock.record import Record, RecordBatch, encode_batch, split_batches
-from tests.unit.cluster.workplaces import SimMachine, batch, records, run, settle, turn, values
+from tests.unit.cluster.workplaces import (
+    SimMachine,
+    batch,
+    records,
+    run,
+    settle,
+    stop_before_every_step,
+    turn,
+    values,
+)
 
 
 def timed(*messages: tuple[bytes, int | None], sequence: int | None = None) -> RecordBatch:
@@ -232,13 +241,7 @@ def test_every_acknowledged_message_comes_once_whenever_the_machine_stops(way: s
         assert reopened.stage.count == 0
         return was_stopped
 
-    with pytest.MonkeyPatch.context() as patch:
-        # What the machine does not survive is reported by nobody, as in a real crash.
-        patch.setattr(asyncio.BaseEventLoop, "call_exception_handler", lambda *_: None)
-        stop = 0
-        while run(scene(stop)):
-            stop += 1
-    assert stop > 10
+    assert stop_before_every_step(scene) > 10
 
 
 def test_old_entries_are_free_when_bytes_have_moved() -> None:

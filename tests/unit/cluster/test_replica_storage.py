@@ -25,6 +25,7 @@ from tests.unit.cluster.workplaces import (
     batch,
     run,
     settle,
+    stop_before_every_step,
     turn,
 )
 
@@ -403,13 +404,7 @@ def test_what_was_reported_is_found_after_a_power_cut_before_any_step(
         assert HardStateFile(machine.disk, DIRECTORY).newest[-3:] in votes[done]
         return done < len(logs) - 1
 
-    stop = 0
-    with pytest.MonkeyPatch.context() as patch:
-        # A flush that the machine does not survive is reported by nobody, as in a real crash.
-        patch.setattr(asyncio.BaseEventLoop, "call_exception_handler", lambda *_: None)
-        while run(scene(stop)):
-            stop += 1
-    assert stop > 40
+    assert stop_before_every_step(scene) > 40
 
 
 @pytest.mark.parametrize("tears", [False, True])

@@ -19,7 +19,14 @@ from penstock.errors import PenstockError, TopicFenced, TopicNotFound
 from penstock.ids import TopicPartition
 from penstock.testing import MachineStopped
 from tests.unit.cluster.test_cluster import create, publish
-from tests.unit.cluster.workplaces import DATA, SimMachine, run, settle, values
+from tests.unit.cluster.workplaces import (
+    DATA,
+    SimMachine,
+    run,
+    settle,
+    stop_before_every_step,
+    values,
+)
 
 RESHARD = uuid.uuid4()
 ORDERS, SECOND = TopicPartition("orders", 0), TopicPartition("orders", 1)
@@ -186,10 +193,4 @@ def test_what_was_acknowledged_is_found_under_the_name_whenever_the_machine_stop
             await publish(again, b"new", FORMER)
         return was_stopped
 
-    stop = 0
-    with pytest.MonkeyPatch.context() as patch:
-        # What the machine does not survive is reported by nobody, as in a real crash.
-        patch.setattr(asyncio.BaseEventLoop, "call_exception_handler", lambda *_: None)
-        while run(scene(stop)):
-            stop += 1
-    assert stop > 20
+    assert stop_before_every_step(scene) > 20

@@ -9,6 +9,8 @@ from pathlib import Path
 from random import Random
 from typing import Any, TypeVar
 
+import pytest
+
 from penstock.cluster import (
     ClusterMetadata,
     FlushPace,
@@ -271,6 +273,20 @@ def run(test: Coroutine[Any, Any, T]) -> T:
     """Run a test on an event loop of its own."""
     with asyncio.Runner(loop_factory=HastyLoop) as runner:
         return runner.run(test)
+
+
+def stop_before_every_step(scene: Callable[[int], Coroutine[Any, Any, bool]]) -> int:
+    """Run a scene whose machine stops before one step after another, until it says that none did.
+
+    Returns how many steps there were.
+    """
+    stop = 0
+    with pytest.MonkeyPatch.context() as patch:
+        # What the machine does not survive is reported by nobody, as in a real crash.
+        patch.setattr(asyncio.BaseEventLoop, "call_exception_handler", lambda *_: None)
+        while run(scene(stop)):
+            stop += 1
+    return stop
 
 
 async def settle(awaitable: Awaitable[T]) -> asyncio.Future[T]:
