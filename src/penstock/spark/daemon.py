@@ -9,8 +9,12 @@ A fork copies only the thread that forks, so nothing that is loaded here may sta
 the variables below keep OpenBLAS and jemalloc from it. Workers inherit them, and Spark gives each
 worker one core anyway. What is loaded is also frozen, as workers collect garbage after every task
 and would go through all of it each time.
+
+A worker frees as much as it reads. The C library would give that back to the kernel, which clears
+every page before it hands it out again; so workers keep what they freed for what they read next.
 """
 
+import ctypes
 import gc
 import importlib
 import os
@@ -18,6 +22,10 @@ import sys
 
 THREADLESS = {"OPENBLAS_NUM_THREADS": "1", "JE_ARROW_MALLOC_CONF": "background_thread:false"}
 RECORD_WORKER = "pyspark.worker"
+# Of glibc's malloc.h. Blocks below the first limit come from the heap; of the heap, what is free at
+# its end is kept up to the second one.
+_MMAP_THRESHOLD, _MMAP_THRESHOLD_BYTES = -3, 32 << 20
+_TRIM_THRESHOLD, _TRIM_THRESHOLD_BYTES = -1, 256 << 20
 # What a worker that reads or writes records loads with its first task.
 FIRST_TASK = (
     "pandas",
@@ -32,8 +40,17 @@ def main() -> None:
     """Load what workers need, then do as Spark's daemon does."""
     for name, value in THREADLESS.items():
         os.environ.setdefault(name, value)
+    keep_freed_memory()
     load(sys.argv[1] if len(sys.argv) > 1 else RECORD_WORKER)
     importlib.import_module("pyspark.daemon").manager()
+
+
+def keep_freed_memory() -> None:
+    """Let the C library keep what is freed, if it is one that can be told."""
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    if mallopt is not None:
+        mallopt(_MMAP_THRESHOLD, _MMAP_THRESHOLD_BYTES)
+        mallopt(_TRIM_THRESHOLD, _TRIM_THRESHOLD_BYTES)
 
 
 def load(worker: str) -> None:
