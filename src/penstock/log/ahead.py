@@ -29,7 +29,8 @@ cases:
   under zeros that are not durable yet is never an entry that could come back.
 - A segment is sealed by cutting its files to their entries before they are synced. A crash in
   between leaves it the last segment, and it is scanned; from the creation of the next one on, its
-  sizes are exact, and recovery insists on that.
+  sizes are exact, and recovery insists on that. When the sync fails and the process ends, the next
+  one sees the cut although the disk may not have it, so it is made again.
 - A log that is closed cuts its files, too, without a sync: when a power cut takes the cut back,
   zeros are found.
 - A start finds everything below the checkpoint and nothing but zeros behind: there is nothing to
@@ -40,7 +41,7 @@ cases:
 
 from contextlib import suppress
 
-from penstock.log.disk import DiskFile
+from penstock.log.disk import DiskFile, cut_anew
 
 SMALL_BYTES = 64 * 1024
 """A flush of at most this many bytes may write zeros ahead."""
@@ -75,8 +76,7 @@ class ZerosAhead:
     def cut(self, file: DiskFile, size_bytes: int) -> None:
         """Cut the file behind its last entry; a sync makes the cut durable."""
         self._end = 0
-        if file.size() != size_bytes:
-            file.truncate(size_bytes)
+        cut_anew(file, size_bytes)
 
 
 def torn_bytes(file: DiskFile, position: int) -> int:

@@ -207,3 +207,14 @@ class LocalDisk:
         """Return the bytes that ordinary processes may still write."""
         state = os.statvfs(path)
         return state.f_bavail * state.f_frsize
+
+
+def cut_anew(file: DiskFile, size_bytes: int) -> None:
+    """Cut a file so that its next sync brings the size to the disk, even if it has it already.
+
+    After a sync that failed, the page cache may show a cut and call it clean: cutting to the same
+    size changes nothing, syncing it brings nothing to the disk, and a power cut undoes it.
+    """
+    if file.size() == size_bytes:
+        file.truncate(size_bytes + 1)
+    file.truncate(size_bytes)

@@ -22,7 +22,7 @@ from penstock.errors import Corruption
 from penstock.ids import EntryIndex, Offset, Term
 from penstock.log.checkpoint import CheckpointFile
 from penstock.log.compaction import finish_interrupted_swap
-from penstock.log.disk import Disk
+from penstock.log.disk import Disk, cut_anew
 from penstock.log.doubt import load_doubt
 from penstock.log.flush import Flush
 from penstock.log.index import HEADER_BYTES, ROW_BYTES, EntryKind, IndexHeader, IndexTable, Row
@@ -599,7 +599,7 @@ def _cut(segment: Segment) -> None:
     before it would take its index.
     """
     files = segment.files
-    files.index.truncate(HEADER_BYTES + segment.table.count * ROW_BYTES)
+    cut_anew(files.index, HEADER_BYTES + segment.table.count * ROW_BYTES)
     sync_file(files.index)
     segment.log_ahead.cut(files.log, segment.log_bytes)
     sync_file(files.log)

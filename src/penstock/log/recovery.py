@@ -28,7 +28,7 @@ from penstock.errors import Corruption
 from penstock.ids import EntryIndex, Term
 from penstock.log.ahead import torn_bytes
 from penstock.log.checkpoint import CheckpointFile
-from penstock.log.disk import Buffer, Disk, DiskFile
+from penstock.log.disk import Buffer, Disk, DiskFile, cut_anew
 from penstock.log.doubt import Doubt, save_doubt
 from penstock.log.index import (
     HEADER_BYTES,
@@ -110,9 +110,9 @@ def _is_whole(disk: Disk, directory: Path, first_index: int, names: set[str]) ->
         return False
     if index.name in names and state.name in names and _has_header(disk, index):
         return True
-    # Nothing is written into a segment before its header is durable.
-    holds_payload = disk.open(log).size() > 0 or (
-        state.name in names and disk.open(state).size() > 0
+    # No entry is written into a segment before its header is durable; `cut_anew` may leave a zero.
+    holds_payload = torn_bytes(disk.open(log), 0) > 0 or (
+        state.name in names and torn_bytes(disk.open(state), 0) > 0
     )
     if holds_payload:
         raise Corruption(
@@ -192,7 +192,7 @@ def _recover_last(
         if trusted == 0:
             index.write_at(0, [header.pack()])
         index.write_at(HEADER_BYTES + trusted * ROW_BYTES, [derived])
-        index.truncate(HEADER_BYTES + table.count * ROW_BYTES)
+        cut_anew(index, HEADER_BYTES + table.count * ROW_BYTES)
         index.sync()
         checkpoint.write(
             first_index=first_index,
@@ -207,9 +207,9 @@ def _make_durable(file: DiskFile, start: int, end: int) -> None:
     """Cut a file at `end` and make what it holds from `start` on durable.
 
     The bytes are written again: after a sync that failed, the page cache shows them and calls them
-    clean, so a sync alone would not bring them to the disk.
+    clean, so a sync alone would not bring them to the disk. So it is with the cut.
     """
-    file.truncate(end)
+    cut_anew(file, end)
     if start < end:
         file.write_at(start, [file.read_at(start, end - start)])
     file.sync()

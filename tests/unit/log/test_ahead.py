@@ -6,6 +6,7 @@ from random import Random
 
 import pytest
 
+from penstock.errors import StorageFailed
 from penstock.ids import Term
 from penstock.log import (
     Flush,
@@ -145,6 +146,29 @@ def test_a_crash_at_any_step_of_sealing_loses_nothing() -> None:
             assert steps > 8
             return
         steps += 1
+
+
+@pytest.mark.parametrize("syncs", [0, 1])
+@pytest.mark.parametrize("is_checkpointed", [True, False])
+def test_a_segment_is_sealed_although_the_sync_of_its_cut_failed_in_an_earlier_life(
+    syncs: int, is_checkpointed: bool
+) -> None:
+    disk, log = log_with_zeros(segment_rows_max=2)
+    if is_checkpointed:
+        checkpoint(log)
+    told = contents(log)
+    flush = pending(log, b"next")
+    disk.fail_sync(syncs)
+    with pytest.raises(StorageFailed):
+        flush.run()
+    # The page cache outlives the process and shows a cut that is not on the disk.
+    disk.kill()
+    again = open_log(disk, segment_rows_max=2)
+
+    append(again, b"next")
+    disk.crash(Random(0))
+
+    assert contents(open_log(disk))[:2] == told
 
 
 def test_a_closed_log_ends_with_its_entries_also_when_a_power_cut_takes_the_cut_back() -> None:
