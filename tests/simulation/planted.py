@@ -7,6 +7,7 @@ force while a history is played.
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from typing import Any
 from unittest.mock import patch
 
@@ -398,6 +399,16 @@ def snapshot_is_installed_without_its_state() -> Replacements:
             installed(self, snapshot)
 
     return [(ReplicatedLog, "_installed", install)]
+
+
+@bug
+def entries_outlive_the_snapshot_that_replaces_them() -> Replacements:
+    take_back = ReplicatedLog._take_back_cut
+
+    def keep(self: ReplicatedLog, write: Write) -> None:
+        take_back(self, replace(write, snapshot=None))
+
+    return [(ReplicatedLog, "_take_back_cut", keep)]
 
 
 # Retention, compaction and deletion.

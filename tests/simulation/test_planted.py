@@ -11,6 +11,7 @@ from tests.simulation import (
     message_scripts,
     planted_cluster,
     planted_delivery,
+    removal_scripts,
     scripts,
 )
 from tests.simulation.__main__ import prepare
@@ -40,13 +41,18 @@ BY_SCRIPT = {
     "an_extended_lease_ends_with_the_others": message_scripts.lease_of_one_of_two_is_extended,
     "changes_members_while_a_change_is_open": scripts.change_before_the_first_commit,
     "commits_old_terms_by_counting": scripts.figure_8,
-    "compaction_counts_what_is_not_committed": scripts.compaction_beside_what_is_not_committed,
-    "compaction_keeps_the_oldest_of_a_key": scripts.compaction_of_replaced_records,
-    "copy_of_a_snapshot_is_not_synced": scripts.power_cut_after_a_copied_snapshot,
-    "copy_of_a_snapshot_takes_the_vote_away": scripts.election_after_a_copied_snapshot,
+    "compaction_counts_what_is_not_committed": (
+        removal_scripts.compaction_beside_what_is_not_committed
+    ),
+    "compaction_keeps_the_oldest_of_a_key": removal_scripts.compaction_of_replaced_records,
+    "copy_of_a_snapshot_is_not_synced": removal_scripts.power_cut_after_a_copied_snapshot,
+    "copy_of_a_snapshot_takes_the_vote_away": removal_scripts.election_after_a_copied_snapshot,
     "counts_a_wiped_node_for_its_former_self": scripts.wiped_node_acknowledges,
     "cut_does_not_reach_the_files": scripts.conflicting_entries_are_cut_before_a_restart,
     "damaged_entries_are_sent_to_followers": scripts.rot_in_what_a_follower_lacks,
+    "entries_outlive_the_snapshot_that_replaces_them": (
+        removal_scripts.deposed_leader_copies_a_snapshot
+    ),
     "forgets_what_it_may_have_lost": scripts.rot_in_the_last_flush,
     "keeps_conflicting_entries": scripts.figure_8,
     "keys_in_flight_are_not_waited_for": (
@@ -56,9 +62,9 @@ BY_SCRIPT = {
     "reports_the_mark_of_a_write_that_is_only_begun": scripts.records_behind_state_on_a_slow_disk,
     "rests_on_while_the_leader_is_silent": scripts.resting_leader_loses_power,
     "rests_on_while_the_leader_no_longer_says_so": scripts.resting_leader_closes_its_replica,
-    "retention_does_not_wait_for_a_snapshot": scripts.retention_of_old_segments,
-    "retention_takes_one_segment_too_many": scripts.retention_of_old_segments,
-    "snapshot_is_installed_without_its_state": scripts.election_after_a_copied_snapshot,
+    "retention_does_not_wait_for_a_snapshot": removal_scripts.retention_of_old_segments,
+    "retention_takes_one_segment_too_many": removal_scripts.retention_of_old_segments,
+    "snapshot_is_installed_without_its_state": removal_scripts.election_after_a_copied_snapshot,
     "votes_for_shorter_logs": scripts.rot_in_the_last_flush,
     "votes_twice_in_a_term": scripts.figure_8,
     "wiped_node_votes_as_its_former_self": scripts.wiped_node_is_asked_for_its_vote,

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.simulation import group_scripts, message_scripts, scripts
+from tests.simulation import group_scripts, message_scripts, removal_scripts, scripts
 
 SCRIPTS = [
     scripts.figure_8,
@@ -22,11 +22,12 @@ SCRIPTS = [
     scripts.page_cache_of_a_failed_sync,
     scripts.handover_that_is_given_up,
     scripts.records_behind_state_on_a_slow_disk,
-    scripts.compaction_of_replaced_records,
-    scripts.compaction_beside_what_is_not_committed,
-    scripts.retention_of_old_segments,
-    scripts.power_cut_after_a_copied_snapshot,
-    scripts.election_after_a_copied_snapshot,
+    removal_scripts.compaction_of_replaced_records,
+    removal_scripts.compaction_beside_what_is_not_committed,
+    removal_scripts.retention_of_old_segments,
+    removal_scripts.power_cut_after_a_copied_snapshot,
+    removal_scripts.election_after_a_copied_snapshot,
+    removal_scripts.deposed_leader_copies_a_snapshot,
     scripts.conflicting_entries_are_cut_before_a_restart,
     scripts.rot_in_the_last_flush,
     scripts.rot_in_what_a_follower_lacks,

@@ -71,6 +71,7 @@ from penstock.raft import (
     Replicate,
     Rest,
     Role,
+    Write,
 )
 from penstock.raft import EntryKind as RaftKind
 from penstock.raft import Snapshot as RaftSnapshot
@@ -450,7 +451,7 @@ class ReplicatedLog:
         if effects.leadership is not None:
             self._leadership_changed()
         if effects.write is not None:
-            self._take_back_cut(effects)
+            self._take_back_cut(effects.write)
             self._unapplied.extend(effects.write.entries)
             self._storage.write(effects.write)
         for message in effects.messages:
@@ -464,9 +465,13 @@ class ReplicatedLog:
         if effects.snapshot_wanted is not None:
             self.on_snapshot_wanted(effects.snapshot_wanted)
 
-    def _take_back_cut(self, effects: Effects) -> None:
-        assert effects.write is not None
-        cut = effects.write.truncate_from
+    def _take_back_cut(self, write: Write) -> None:
+        """Forget entries that are not to be applied, because others take their place."""
+        if write.snapshot is not None:
+            # The whole log is replaced, also behind the snapshot: a leader that was deposed may
+            # have entries there that the group never agreed on.
+            self._unapplied.clear()
+        cut = write.truncate_from
         while cut is not None and self._unapplied and self._unapplied[-1].index >= cut:
             self._unapplied.pop()
 
@@ -544,7 +549,6 @@ class ReplicatedLog:
         self._snapshot = snapshot
         self._membership = snapshot.membership
         self._membership_index = EntryIndex(state.membership_index)
-        self._unapplied = deque(entry for entry in self._unapplied if entry.index > snapshot.index)
         self.applied_index = EntryIndex(snapshot.index)
         self.high_watermark = Offset(state.next_offset)
         logger.info("snapshot installed", extra={"log": self.name, "index": snapshot.index})
