@@ -30,6 +30,7 @@ from penstock.log import (
     plan_compaction,
     scrub_segment,
 )
+from penstock.raft import Rest
 
 logger = logging.getLogger(__name__)
 
@@ -111,12 +112,19 @@ class Housekeeper:
             await asyncio.sleep(_TRAFFIC_INTERVAL_S)
 
     async def _checkpoint_rounds(self) -> None:
+        # Groups that had nothing to save, with the rest in which they were seen: thousands of idle
+        # logs are passed over every second.
+        saved: dict[int, Rest] = {}
         while True:
             await asyncio.sleep(self._options.checkpoint_interval_ms / 1000)
             for log in list(self._cluster.logs()):
-                # Thousands of idle logs must not each wake a thread every second.
+                group, rest = log.identity.group, log.raft.rest
+                if rest is not None and saved.get(group) is rest:
+                    continue
                 if log.log.needs_checkpoint or is_snapshot_due(log):
                     await self._work_on(log, "checkpoint", self._checkpoint)
+                elif rest is not None:
+                    saved[group] = rest
 
     async def _work_on(
         self, log: ReplicatedLog, work: str, run: Callable[[ReplicatedLog], Awaitable[None]]

@@ -15,7 +15,7 @@ from penstock.cluster.replicated_log import ReplicatedLog
 from penstock.cluster.steward import Change, GroupView, HandOver, Settled, next_step
 from penstock.errors import Conflict, InvalidRequest, Unavailable
 from penstock.ids import NodeId
-from penstock.raft import Incarnation, Member, Membership, Role
+from penstock.raft import Incarnation, Member, Membership, Rest, Role
 
 logger = logging.getLogger(__name__)
 
@@ -29,60 +29,71 @@ class Stewardship:
     def __init__(self, metadata: ClusterMetadata, queue: MoveQueue) -> None:
         self._metadata = metadata
         self._queue = queue
-        # Groups that had nothing left to do, with what was wanted and what they had then.
-        self._settled: dict[int, tuple[Replicas, Membership]] = {}
+        self._version = -1
+        self._wanted: dict[int, Replicas] = {}
+        """What the metadata of that version wants of each group."""
+        self._settled: dict[int, Rest] = {}
+        """Groups that had nothing left to do by then, with the rest in which they were seen."""
         # The metadata in which nobody was to be replaced.
         self._whole_version = -1
 
     def tend(self, logs: list[ReplicatedLog]) -> list[Command]:
         """Let every group that is led here take a step; return what the metadata must note."""
-        commands: list[Command] = []
-        wanted = {replicas.group: replicas for replicas in self._metadata.all_replicas()}
+        self._read_metadata()
+        # Most of a thousand groups rest, and rounds come thrice a second.
+        unsettled = [log for log in logs if not self._is_settled(log)]
+        if not unsettled:
+            return []
         waiting = self._queue.waiting()
-        if len(self._settled) > len(wanted):
-            self._settled.clear()
-        for log in logs:
-            # Most of a thousand groups are led elsewhere or rest, and rounds come thrice a second.
-            if log.raft.role is not Role.LEADER or self._is_settled(log, wanted):
+        commands: list[Command] = []
+        for log in unsettled:
+            group = log.identity.group
+            if log.raft.role is not Role.LEADER:
+                self._note_settled(log)
+            elif not log.is_serving:
                 continue
-            if not log.is_serving:
-                continue
-            if log.identity.group == METADATA_GROUP:
-                self._tend_metadata(log)
-                commands += self._replacements()
-            elif log.identity.group in wanted:
-                may_admit = log.identity.group not in waiting
-                commands += self._tend_group(log, wanted[log.identity.group], may_admit=may_admit)
+            elif group == METADATA_GROUP:
+                commands += self._tend_metadata(log)
+            elif group in self._wanted:
+                commands += self._tend_group(log, may_admit=group not in waiting)
         return commands
 
-    def _is_settled(self, log: ReplicatedLog, wanted: dict[int, Replicas]) -> bool:
-        """Whether a group at rest had nothing left to do when it was last looked at."""
-        raft = log.raft
-        settled = self._settled.get(log.identity.group)
-        return (
-            settled is not None
-            and raft.rest is not None
-            and settled[0] is wanted.get(log.identity.group)
-            and settled[1] is raft.membership
-        )
+    def _read_metadata(self) -> None:
+        if self._version != self._metadata.version:
+            self._version = self._metadata.version
+            self._wanted = {replicas.group: replicas for replicas in self._metadata.all_replicas()}
+            self._settled.clear()
 
-    def _tend_metadata(self, log: ReplicatedLog) -> None:
+    def _is_settled(self, log: ReplicatedLog) -> bool:
+        """Whether a group rests as it did when nothing was left to do."""
+        rest = log.raft.rest
+        return rest is not None and self._settled.get(log.identity.group) is rest
+
+    def _note_settled(self, log: ReplicatedLog) -> None:
+        if log.raft.rest is not None:
+            self._settled[log.identity.group] = log.raft.rest
+
+    def _tend_metadata(self, log: ReplicatedLog) -> list[Command]:
         """Every node follows the metadata; some of them vote on it."""
-        if self._metadata.shards:
-            # Before the shards are placed, first nodes may vote that are not registered yet.
-            nodes = metadata_members(self._metadata, log.raft.membership)
-            count = metadata_voter_count(len(nodes))
-            self._take_step(log, nodes[:count], nodes[count:])
+        # Before the shards are placed, first nodes may vote that are not registered yet.
+        if not self._metadata.shards:
+            return self._replacements()
+        nodes = metadata_members(self._metadata, log.raft.membership)
+        count = metadata_voter_count(len(nodes))
+        is_settled = self._take_step(log, nodes[:count], nodes[count:])
+        commands = self._replacements()
+        if is_settled and not commands:
+            self._note_settled(log)
+        return commands
 
-    def _tend_group(
-        self, log: ReplicatedLog, replicas: Replicas, *, may_admit: bool
-    ) -> list[Command]:
+    def _tend_group(self, log: ReplicatedLog, *, may_admit: bool) -> list[Command]:
+        replicas = self._wanted[log.identity.group]
         voters = [_member(pair) for pair in replicas.members]
         is_settled = self._take_step(log, voters, [], may_admit=may_admit)
         if is_settled and (replicas.leaving or replicas.former):
             return [SettleReplicas(replicas.group, replicas.members)]
         if is_settled:
-            self._settled[replicas.group] = (replicas, log.raft.membership)
+            self._note_settled(log)
         return []
 
     def _take_step(

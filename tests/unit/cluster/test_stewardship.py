@@ -10,24 +10,45 @@ from tests.unit.cluster.replica_groups import NODES, ReplicaGroup
 from tests.unit.cluster.workplaces import GROUP, run
 
 
-def wanted(group: ReplicaGroup) -> Replicas:
-    members = tuple((one.node, one.incarnation) for one in map(group.member, NODES))
+class Metadata(ClusterMetadata):
+    """Metadata of which the replicas of one group are known."""
+
+    def want(self, replicas: Replicas) -> None:
+        self._replicas = replicas
+        self.version += 1
+
+    def all_replicas(self) -> list[Replicas]:
+        return [self._replicas]
+
+
+def wanted(group: ReplicaGroup, *nodes: int) -> Replicas:
+    members = tuple((one.node, one.incarnation) for one in map(group.member, nodes))
     return Replicas(GROUP, members, members)
 
 
-def test_a_settled_group_at_rest_is_looked_at_again_when_something_else_is_wanted() -> None:
+def test_a_settled_group_at_rest_is_looked_at_again_when_something_changes() -> None:
     async def scene() -> None:
         group = ReplicaGroup()
         log = await group.elect(1)
-        metadata = ClusterMetadata()
+        metadata = Metadata()
+        metadata.want(wanted(group, *NODES))
         steward = Stewardship(metadata, MoveQueue(metadata, LeaderTable(), 1))
-        replicas = wanted(group)
-        assert steward._tend_group(log, replicas, may_admit=True) == []
-        assert not steward._is_settled(log, {GROUP: replicas})
+
+        assert steward.tend([log]) == []
+        assert not steward._is_settled(log), "it does not rest"
 
         log.raft.rest = Rest(log.term, log.raft.last_index)
+        assert steward.tend([log]) == []
+        assert steward._is_settled(log)
 
-        assert steward._is_settled(log, {GROUP: replicas})
-        assert not steward._is_settled(log, {GROUP: wanted(group)})
+        log.raft.rest = Rest(log.term, log.raft.last_index)
+        assert not steward._is_settled(log), "it was awake in between"
+        assert steward.tend([log]) == []
+        assert steward._is_settled(log)
+
+        metadata.want(wanted(group, *NODES[:2]))
+        steward.tend([log])
+        assert not steward._is_settled(log)
+        assert group.member(NODES[2]) not in log.raft.membership.voters
 
     run(scene())
