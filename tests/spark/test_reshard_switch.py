@@ -1,6 +1,10 @@
 """A topic gets another number of partitions under its name, while it is written to and read."""
 
 import json
+import os
+import signal
+import subprocess
+import sys
 import threading
 import time
 from collections import defaultdict
@@ -22,6 +26,24 @@ from tests.spark.test_resharding import held, publish_numbers
 
 KEYS = 5
 DEADLINE_S = 240.0
+# Runs the command in a process that is killed where the argument says.
+KILLED = """
+import os, signal, sys
+from penstock.cli import main
+from penstock.client import Reshards
+
+where = sys.argv.pop(1)
+switch = Reshards.switch
+
+def switch_and_die(*arguments, **named):
+    if where == "after the switch":
+        switch(*arguments, **named)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+if where != "nowhere":
+    Reshards.switch = switch_and_die
+main()
+"""
 
 
 class Traffic:
@@ -224,6 +246,36 @@ def test_a_job_that_is_killed_behind_its_fence_goes_on_when_it_is_started_again(
     assert outcome.verdict in (ReshardVerdict(200, 0, 0, 0), ReshardVerdict(201, 0, 0, 0))
     numbers = [number for records in held(node, topic, 3).values() for _, number in records]
     assert sorted(numbers) == [*range(200), 999]
+
+
+@pytest.mark.crash
+def test_a_command_that_is_killed_is_finished_by_the_same_command(
+    node: NodeProcess, tmp_path: Path
+) -> None:
+    topic = new_topic(node, partitions=2)
+    publish_numbers(node, topic, range(300))
+
+    for where in ("before the switch", "after the switch"):
+        assert commanded(node, topic, tmp_path, where) == -signal.SIGKILL
+    assert commanded(node, topic, tmp_path, "nowhere") == 0
+
+    publish_numbers(node, topic, range(300, 330))
+    found = held(node, topic, 3)
+    assert sorted(number for records in found.values() for _, number in records) == list(range(330))
+    for records in found.values():
+        for wanted in {key for key, _ in records if key is not None}:
+            numbers = [number for key, number in records if key == wanted]
+            assert numbers == sorted(numbers)
+
+
+def commanded(node: NodeProcess, topic: str, directory: Path, where: str) -> int:
+    """Run the command in a process of its own, killed somewhere, and return how it ended."""
+    command = [sys.executable, "-c", KILLED, where, "reshard", topic, "--partitions", "3"]
+    command += ["--checkpoint", str(directory / "reshard"), "--master", "local[2]"]
+    command += ["--bootstrap", node.bootstrap, "--url", node.http_url]
+    # Java that starts fast.
+    environ = {**os.environ, "JAVA_TOOL_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
+    return subprocess.run(command, capture_output=True, timeout=800, env=environ).returncode
 
 
 def test_what_would_be_left_behind_keeps_a_topic_as_it_is(
