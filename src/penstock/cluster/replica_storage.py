@@ -68,11 +68,11 @@ class _Job:
 
     @property
     def is_small(self) -> bool:
-        """True for one small batch of records or one small state entry, and nothing else."""
+        """True for one small batch of records or a few small state entries, and nothing else."""
         flush = self.flush
         return (
             flush is not None
-            and flush.is_single
+            and flush.is_slight
             and not (self.hard_states or flush.creates_segment)
             and flush.size_bytes <= _HERE_BYTES_MAX
         )

@@ -27,6 +27,8 @@ from penstock.log.index import HEADER_BYTES, ROW_BYTES
 from penstock.log.segment import Segment
 from penstock.log.settings import LogSettings
 
+_SLIGHT_ENTRIES_MAX = 4
+
 
 class Flush:
     """Bytes on their way to the files of one segment."""
@@ -89,9 +91,12 @@ class Flush:
         return not self._rows
 
     @property
-    def is_single(self) -> bool:
-        """True when one entry was appended."""
-        return len(self._rows) == 1
+    def is_slight(self) -> bool:
+        """True for one batch of records, or for a few state entries and no records.
+
+        A consumer that acks what it received writes two of these: its lease and its ack.
+        """
+        return len(self._rows) <= (1 if self._log_buffers else _SLIGHT_ENTRIES_MAX)
 
     @property
     def is_synced(self) -> bool:

@@ -572,12 +572,15 @@ async def _quick_replica(machine: SimMachine) -> Replica:
     return replica
 
 
-def test_a_small_flush_on_a_quick_disk_needs_no_thread_and_waits_for_the_turn_to_end() -> None:
+@pytest.mark.parametrize("kinds", [[RECORDS], [STATE], [STATE, STATE]])
+def test_a_small_flush_on_a_quick_disk_needs_no_thread_and_waits_for_the_turn_to_end(
+    kinds: list[EntryKind],
+) -> None:
     async def scene() -> None:
         machine = SimMachine()
         replica = await _quick_replica(machine)
 
-        write = replica.write([RECORDS])
+        write = replica.write(kinds)
         assert write.mark not in replica.consensus.persisted
         await turn()
 
@@ -593,13 +596,15 @@ def test_a_small_flush_on_a_quick_disk_needs_no_thread_and_waits_for_the_turn_to
     "options",
     [
         {"kinds": [RECORDS, RECORDS]},
+        {"kinds": [RECORDS, STATE]},
+        {"kinds": [STATE] * 5},
         {"kinds": [STATE], "size_bytes": 20_000},
         {"kinds": [NOOP], "vote": 1},
         {"vote": 1},
         {"kinds": [NOOP], "cut": 1},
     ],
 )
-def test_more_than_one_small_entry_goes_to_a_thread(options: dict[str, Any]) -> None:
+def test_more_than_a_slight_flush_goes_to_a_thread(options: dict[str, Any]) -> None:
     async def scene() -> None:
         machine = SimMachine()
         replica = await _quick_replica(machine)
