@@ -15,7 +15,7 @@ from tests.processes import ClusterProcess, NodeProcess
 
 _CREATE_WAIT_S = 60
 # More than any question writes into the page cache.
-_TOUCHED_BYTES = 6 * 1024 * 1024 * 1024
+_TOUCHED_BYTES = 10 * 1024 * 1024 * 1024
 
 
 @dataclass(slots=True)
