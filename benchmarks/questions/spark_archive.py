@@ -34,7 +34,9 @@ def measure(bench: Workbench) -> Iterator[Measurement]:
     for value_bytes, count, target in cases:
         batches = bench.count(count) // (_PARTITIONS * _RECORDS_PER_BATCH)
         count = batches * _PARTITIONS * _RECORDS_PER_BATCH
-        with bench.node() as node:
+        # The log, the archive and some more.
+        touched_bytes = 3 * count * value_bytes // 2
+        with bench.node(touched_bytes=touched_bytes) as node:
             for topic, number in (("warm", 1), ("measured", batches)):
                 path = str(bench.directory / f"archive-{topic}-{value_bytes}")
                 _fill(node, topic, path, value_bytes, number)
