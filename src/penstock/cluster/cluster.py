@@ -92,6 +92,7 @@ class Cluster:
         )
         self.replicas.on_opened = self._opened
         self.replicas.on_replaced = self._register_again
+        self.replicas.on_unwanted = self._replica_closed
         self.replicas.is_led = self._is_led_elsewhere
         self.member = self.replicas.identity.member
         self._formation = Formation(self.member, frozenset(self._peers))
@@ -117,6 +118,7 @@ class Cluster:
         self._requests = PeerRequests(self.replicas, self._changes, self._snapshots, self.overview)
         self._work = asyncio.Event()
         self._reconciled_version = -1
+        self._is_catching_up = False
         self._changed = asyncio.Condition()
         self.peer_port = 0
         self._tasks: set[asyncio.Task[None]] = set()
@@ -346,6 +348,23 @@ class Cluster:
 
     def _register_again(self) -> None:
         self._spawn(self._registration.repeat())
+
+    def _replica_closed(self) -> None:
+        if not self._is_catching_up:
+            self._is_catching_up = True
+            self._spawn(self._let_unwanted_go())
+
+    async def _let_unwanted_go(self) -> None:
+        """Catch up with the metadata, and let replicas go that were closed before."""
+        while not self.metadata.is_current:
+            await self._wait_for_change()
+        while closed := [each for each in self.replicas.unwanted if not each.is_certain]:
+            # The answer comes after everything that was decided before.
+            await self._registration.repeat()
+            for each in closed:
+                each.is_certain = True
+            self._work.set()
+        self._is_catching_up = False
 
     # Time and leadership.
 

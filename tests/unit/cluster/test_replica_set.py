@@ -1,4 +1,4 @@
-"""What a node does with replicas that it finds damaged when it opens them."""
+"""What a node does with replicas that are damaged when it opens them, or not to be there."""
 
 from collections.abc import Callable
 
@@ -46,6 +46,11 @@ class Scene:
         node, incarnation = self.replicas.identity.member_of(group)
         return node, incarnation
 
+    async def move(self, shard: int, *members: tuple[int, int]) -> None:
+        """The metadata names other members, and the node hears of it."""
+        self.metadata.shards[shard] = Replicas(GROUPS[shard], (), members)
+        await self.replicas.reconcile([])
+
     def learn(self, shard: int) -> None:
         """The metadata takes over the incarnation that the node has in a group by now."""
         group = GROUPS[shard]
@@ -76,5 +81,42 @@ def test_a_replaced_replica_is_opened_although_the_metadata_was_faster_than_the_
 
         assert again.replicas.failures == {}
         assert sorted(again.replicas.by_group) == list(GROUPS)
+
+    run(scene())
+
+
+def test_a_replica_stays_until_the_node_knows_for_certain_that_it_is_unwanted() -> None:
+    async def scene() -> None:
+        machine = SimMachine()
+        files = DATA / "groups" / "0"
+        here = Scene(machine)
+        closings: list[None] = []
+        here.replicas.on_unwanted = lambda: closings.append(None)
+        own = here.own(GROUPS[0])
+        await here.replicas.reconcile([])
+        await turn(until=lambda: all(log.is_serving for log in here.replicas.logs()))
+        held = here.replicas.by_group[GROUPS[0]].raft.last_index
+
+        # A past in which it had left is heard of on the way to the present, in which it is back.
+        await here.move(0, OTHER)
+        (closed,) = here.replicas.unwanted
+        await here.replicas.reconcile([])
+        assert GROUPS[0] not in here.replicas.by_group
+        assert machine.disk.exists(files)
+        await here.move(0, own, OTHER)
+        assert here.replicas.by_group[GROUPS[0]].raft.last_index == held > 0
+
+        # What became certain then says nothing about what was closed later.
+        await here.move(0, OTHER)
+        closed.is_certain = True
+        await here.replicas.reconcile([])
+        assert machine.disk.exists(files)
+
+        (closed,) = here.replicas.unwanted
+        closed.is_certain = True
+        await here.replicas.reconcile([])
+        assert not machine.disk.exists(files)
+        assert here.replicas.unwanted == []
+        assert len(closings) == 2
 
     run(scene())
