@@ -21,6 +21,7 @@ from kio.schema.produce.v9.request import PartitionProduceData, ProduceRequest, 
 from kio.schema.types import BrokerId, TopicName
 from kio.static.primitive import Records, i8, i16, i32, i32Timedelta, i64
 
+from penstock.client import Client
 from penstock.record import Record, encode_batch
 from tests.cluster_views import (
     leader_of,
@@ -40,6 +41,7 @@ pytestmark = pytest.mark.crash
 ALL = {1, 2, 3}
 # The goal is 3 s. Three nodes and the tests share two cores here, so the bound is generous.
 FAILOVER_S_MAX = 30.0
+WAIT_S = 60.0
 
 
 @pytest.fixture(scope="module")
@@ -414,3 +416,24 @@ def test_a_node_that_lost_its_disk_comes_back_and_has_everything_again(tmp_path:
             "the node has its replica again",
         )
         assert values_of(cluster, topic, 500) == numbered(500)
+
+
+def test_a_topic_that_was_created_again_outlives_a_kill_of_all_nodes(
+    cluster: LinkedCluster,
+) -> None:
+    topic = unique("again")
+    with Client(cluster[1].http_url, retry_s=WAIT_S) as client:
+        client.create_topic(topic, partitions=1, replication_factor=3)
+        client.publish(topic, b"old")
+        # What nodes that stop write down of the metadata is what they know first of all next time.
+        cluster.stop()
+        cluster.start()
+        client.delete_topic(topic)
+        client.create_topic(topic, partitions=1, replication_factor=3)
+        for number in range(20):
+            client.publish(topic, b"%d" % number)
+
+        cluster.kill()
+        cluster.start()
+
+    assert values_of(cluster, topic, 20) == [b"%d" % number for number in range(20)]

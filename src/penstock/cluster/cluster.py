@@ -163,6 +163,7 @@ class Cluster:
         await self._registration.register(description)
         # The answer came after everything that was committed before.
         self.metadata.is_current = True
+        await self._notify()
         self._contact.joined()
         while not self._is_settled():
             await self._wait_for_change()
@@ -509,8 +510,14 @@ class Cluster:
     # The replicas, as the metadata says.
 
     async def _reconcile_rounds(self) -> None:
+        """Follow the metadata, from the state on that this node had reached before it stopped.
+
+        What it knows of at first may be older than its files: a topic that was deleted since, and
+        whose name and directory another one has; a group that it has left and come back to. To go
+        by that would take the files away from those who have them now.
+        """
         await self.replicas.empty_deleted()
-        while not self._is_recent(self.metadata):
+        while not (self.metadata.is_current and self._is_recent(self.metadata)):
             await self._wait_for_change()
         known: set[int] = set()
         while True:
