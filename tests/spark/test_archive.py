@@ -1,7 +1,6 @@
 """Topics are archived once each record, whoever is killed, and read back together with the log."""
 
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -35,6 +34,7 @@ from penstock.spark.archiving import ArchiveJob
 from penstock.spark.history import ArchivePlace, read_history
 from tests.kafka_clients import new_producer, unique, wait_until
 from tests.processes import NodeProcess
+from tests.spark.spark_daemons import ENVIRON
 
 SEGMENT_BYTES = "2048"
 FIRST_MS, STEP_MS = 1_763_294_400_000, 40_000
@@ -192,9 +192,7 @@ def test_each_record_is_archived_once_although_the_driver_is_killed(
 def run_and_be_killed(node: NodeProcess, topic: str, where: str) -> None:
     command = [sys.executable, "-c", KILLED, where, "--bootstrap", node.bootstrap]
     command += ["archive", "run", topic, "--once", "--url", node.http_url, "--master", "local[2]"]
-    # Java that starts fast.
-    environ = {**os.environ, "JAVA_TOOL_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
-    ended = subprocess.run(command, capture_output=True, timeout=800, env=environ)
+    ended = subprocess.run(command, capture_output=True, timeout=800, env=ENVIRON)
     assert ended.returncode == -signal.SIGKILL, ended.stderr.decode()[-2000:]
 
 

@@ -1,7 +1,6 @@
 """A topic gets another number of partitions under its name, while it is written to and read."""
 
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -22,6 +21,7 @@ from penstock.errors import Conflict, NotFound, PenstockError, TopicFenced
 from penstock.spark import ReshardVerdict, Switch, SwitchOutcome, SwitchSettings
 from tests.kafka_clients import new_producer, new_topic, open_consumer, unique
 from tests.processes import NodeProcess
+from tests.spark.spark_daemons import ENVIRON
 from tests.spark.test_resharding import held, publish_numbers
 
 KEYS = 5
@@ -273,9 +273,7 @@ def commanded(node: NodeProcess, topic: str, directory: Path, where: str) -> int
     command = [sys.executable, "-c", KILLED, where, "reshard", topic, "--partitions", "3"]
     command += ["--checkpoint", str(directory / "reshard"), "--master", "local[2]"]
     command += ["--bootstrap", node.bootstrap, "--url", node.http_url]
-    # Java that starts fast.
-    environ = {**os.environ, "JAVA_TOOL_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
-    return subprocess.run(command, capture_output=True, timeout=800, env=environ).returncode
+    return subprocess.run(command, capture_output=True, timeout=800, env=ENVIRON).returncode
 
 
 def test_what_would_be_left_behind_keeps_a_topic_as_it_is(

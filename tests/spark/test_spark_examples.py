@@ -1,7 +1,6 @@
 """The Spark programs in examples/ do what they say."""
 
 import json
-import os
 import shutil
 import subprocess
 import sys
@@ -12,9 +11,9 @@ import pytest
 
 from tests.kafka_clients import DEADLINE_S, new_producer, new_topic, publish
 from tests.processes import NodeProcess
+from tests.spark.spark_daemons import ENVIRON
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
-FAST_JAVA = {**os.environ, "JAVA_TOOL_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
 
 
 @pytest.mark.usefixtures("java")
@@ -26,7 +25,7 @@ def test_a_topic_is_asked_in_sql(node: NodeProcess) -> None:
     assert producer.flush(DEADLINE_S) == 0
 
     command = [sys.executable, str(EXAMPLES / "spark_views.py"), topic, node.bootstrap]
-    done = subprocess.run(command, env=FAST_JAVA, capture_output=True, text=True, timeout=800)
+    done = subprocess.run(command, env=ENVIRON, capture_output=True, text=True, timeout=800)
 
     lines = done.stdout.splitlines()
     assert lines == ["partition 0: 3 records, 0 to 2", "a: 3", "b: 2"], done.stderr[-3000:]
@@ -53,7 +52,7 @@ def test_a_declarative_pipeline_makes_tables_of_a_topic(node: NodeProcess, tmp_p
             "--conf", f"spark.orders.bootstrap={node.bootstrap}",
             "--conf", f"spark.orders.topic={topic}",
         ],
-        cwd=project, env={**FAST_JAVA, "PYSPARK_PYTHON": sys.executable},
+        cwd=project, env=ENVIRON,
         capture_output=True, text=True, timeout=800,
     )  # fmt: skip
 

@@ -357,9 +357,7 @@ class Cluster:
 
     async def _let_unwanted_go(self) -> None:
         """Catch up with the metadata, and let replicas go that were closed before."""
-        while not self.metadata.is_current:
-            await self._wait_for_change()
-        while closed := [each for each in self.replicas.unwanted if not each.is_certain]:
+        while closed := self.replicas.unwanted.uncertain():
             # The answer comes after everything that was decided before.
             await self._registration.repeat()
             for each in closed:

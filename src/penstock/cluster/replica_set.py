@@ -3,20 +3,12 @@
 One task at a time works here. A partition that cannot be opened is reported and does not keep the
 others from being served; where other nodes replicate it too, this node takes part in its group
 again as a stranger, with an empty log.
-
-What the metadata says here may be long past: a node that starts, or was cut off, hears again of all
-that was decided meanwhile. It may have left a group and come back to it, and its replica may have
-acknowledged records since that too few others hold. So a replica that is not to be here is closed,
-and its files stay until the cluster has answered this node once more. After that answer it knows
-of every decision that was made before the replica was closed, and a closed replica acknowledges
-nothing. Only if it is unwanted even then do the files go.
 """
 
 import asyncio
 import logging
 import uuid
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -34,6 +26,7 @@ from penstock.cluster.topic_settings import (
     resolve_group_settings,
     resolve_settings,
 )
+from penstock.cluster.unwanted_replicas import UnwantedReplicas
 from penstock.cluster.upkeep import Upkeep
 from penstock.cluster.workplace import Workplace
 from penstock.config import NodeOptions
@@ -57,22 +50,13 @@ _SHARDS = "(groups)"
 _STATE_LOG_SETTINGS = LogSettings(segment_bytes=16 * 1024 * 1024, retention_ms=0)
 
 
-@dataclass(slots=True, eq=False)
-class UnwantedReplica:
-    """A replica that was closed because it is not to be here."""
-
-    directory: Path
-    is_certain: bool = False
-    """Whether this node has caught up with the metadata since then."""
-
-
 class ReplicaSet:
     """All replicas of this node.
 
     `on_opened` is told of each log before it takes part in its group, with the number of its shard
     when it keeps consumer groups; `on_replaced` when a damaged replica begins anew; `on_unwanted`
-    when a replica was closed, and waits to become certainly so. `is_led` says whether another node
-    leads a group: only then can it do without this node's replica.
+    when a replica was closed whose files are to go. `is_led` says whether another node leads a
+    group: only then can it do without this node's replica.
     """
 
     def __init__(
@@ -102,7 +86,7 @@ class ReplicaSet:
         self.delivery = DeliveryHost(self.group_settings)
         self.failures: dict[TopicPartition, PenstockError] = {}
         self._failed: dict[TopicPartition, Replicas] = {}
-        self._unwanted: dict[int, UnwantedReplica] = {}
+        self.unwanted = UnwantedReplicas()
         self._names_version = metadata.names_version
         self.on_released: Callable[[int], None] = lambda _: None
         self.on_decided: Callable[[TopicPartition], None] = lambda _: None
@@ -359,7 +343,7 @@ class ReplicaSet:
         for partition in self.partitions:
             if partition.log.identity.group not in groups:
                 del self._partitions[partition.place]
-                await self._close_for_good(partition.log)
+                await self._let_go(partition.log)
         for place, failed in list(self._failed.items()):
             if place not in wanted or self._is_replaced(failed, wanted[place]):
                 del self.failures[place]
@@ -373,39 +357,31 @@ class ReplicaSet:
                 self._metadata.shards[number]
             ):
                 del self._shards[number]
-                await self._close_for_good(log)
+                await self._let_go(log)
         await self._discard_unwanted(groups)
         await self._workplace.in_thread(
             lambda: self._directories.discard_deleted(self._metadata.was_deleted)
         )
         await self._workplace.in_thread(self._directories.empty_deleted)
 
-    async def _close_for_good(self, log: ReplicatedLog) -> None:
+    async def _let_go(self, log: ReplicatedLog) -> None:
         """Close a replica that is not to be here, by all that this node knows."""
         group = log.identity.group
         self.by_group.pop(group, None)
         await self._close_log(log)
         # The files of a topic that was deleted go with the topic.
         if any(replicas.group == group for replicas in self._metadata.all_replicas()):
-            self._unwanted[group] = UnwantedReplica(log.log.directory)
+            self.unwanted.add(group, log.log.directory)
             self.on_unwanted()
-
-    @property
-    def unwanted(self) -> list[UnwantedReplica]:
-        """Replicas that are closed, and whose files are still there."""
-        return list(self._unwanted.values())
 
     async def _discard_unwanted(self, wanted: set[int]) -> None:
         """Move the files of replicas away that others keep for certain."""
         known = {replicas.group: replicas for replicas in self._metadata.all_replicas()}
-        for group, found in list(self._unwanted.items()):
-            if group in wanted or group not in known:
-                del self._unwanted[group]
-            elif found.is_certain and not self._is_mine(known[group]):
-                del self._unwanted[group]
-                await self._workplace.in_thread(
-                    partial(self._directories.discard_replica, found.directory)
-                )
+        self.unwanted.forget(
+            lambda group: group in wanted or group not in known or self._is_mine(known[group])
+        )
+        for directory in self.unwanted.take_certain():
+            await self._workplace.in_thread(partial(self._directories.discard_replica, directory))
 
     def _is_replaced(self, failed: Replicas, wanted: Replicas) -> bool:
         """Whether this node is to keep another replica than the one that could not be opened.

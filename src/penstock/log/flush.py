@@ -27,6 +27,7 @@ from penstock.log.index import HEADER_BYTES, ROW_BYTES
 from penstock.log.segment import Segment
 from penstock.log.settings import LogSettings
 
+# More state entries come from so many clients that the loop is better left to them.
 _SLIGHT_ENTRIES_MAX = 4
 
 

@@ -99,7 +99,7 @@ def test_a_replica_stays_until_the_node_knows_for_certain_that_it_is_unwanted() 
 
         # A past in which it had left is heard of on the way to the present, in which it is back.
         await here.move(0, OTHER)
-        (closed,) = here.replicas.unwanted
+        (closed,) = here.replicas.unwanted.uncertain()
         await here.replicas.reconcile([])
         assert GROUPS[0] not in here.replicas.by_group
         assert machine.disk.exists(files)
@@ -112,11 +112,11 @@ def test_a_replica_stays_until_the_node_knows_for_certain_that_it_is_unwanted() 
         await here.replicas.reconcile([])
         assert machine.disk.exists(files)
 
-        (closed,) = here.replicas.unwanted
+        (closed,) = here.replicas.unwanted.uncertain()
         closed.is_certain = True
         await here.replicas.reconcile([])
         assert not machine.disk.exists(files)
-        assert here.replicas.unwanted == []
+        assert here.replicas.unwanted.take_certain() == []
         assert len(closings) == 2
 
     run(scene())
