@@ -87,6 +87,8 @@ class ArchiveLocation:
             descriptor = os.open(each, os.O_RDONLY)
             try:
                 os.fsync(descriptor)
+                # Nobody reads it soon; the memory is better used for the log beside it.
+                os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
             finally:
                 os.close(descriptor)
             each = each.parent

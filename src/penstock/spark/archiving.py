@@ -27,7 +27,7 @@ from penstock.spark.archive_table import (
 )
 from penstock.spark.session import parallelism
 
-EPOCH_BYTES = 1 << 30
+EPOCH_BYTES = 2 << 30
 _KEEP_NO_CHECKPOINT = "spark.sql.streaming.forceDeleteTempCheckpointLocation"
 _log = logging.getLogger("penstock.spark")
 
