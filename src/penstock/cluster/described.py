@@ -31,11 +31,13 @@ class Node(msgspec.Struct, frozen=True):
 class Replicas(msgspec.Struct, frozen=True):
     """Who replicates one log: its group's number, its first members, and those it is to have.
 
-    Only founders may begin the group, and only while it has its first members: a node that has left
-    and comes back has forgotten its votes, so it starts with nothing, as a node that came later
-    does, and learns everything from the leader.
     The group's leader brings the group's own membership in line with `members`; until it has, those
     who are to go are listed as `leaving` and keep their replica.
+    Only founders may begin the group, and only until the first change of members is settled. Before
+    that, nobody has given up a replica, and perhaps nobody has begun. Afterwards the group has a
+    leader and its log names its members; a node that has left and comes back has forgotten its
+    votes, so it starts with nothing, as a node that came later does, and learns everything from the
+    leader.
     """
 
     group: int

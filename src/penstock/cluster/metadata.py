@@ -481,14 +481,14 @@ def _with_members(replicas: Replicas, members: tuple[tuple[int, int], ...], inde
     leaving = tuple(member for member in former if member not in members)
     former_members = replicas.former or replicas.members
     asked_at = replicas.asked_at if replicas.former else index
-    return Replicas(replicas.group, (), members, leaving, former_members, asked_at)
+    return Replicas(replicas.group, replicas.founders, members, leaving, former_members, asked_at)
 
 
 def _settled(replicas: Replicas, members: tuple[tuple[int, int], ...]) -> Replicas:
     if replicas.members != members:
         # Another change has begun since the leader saw this one carried out.
         return replicas
-    return Replicas(replicas.group, replicas.founders, members)
+    return Replicas(replicas.group, (), members)
 
 
 def check_growth(topic: Topic, partitions: int) -> None:

@@ -5,6 +5,10 @@ its own: a newcomer first learns the log without a vote; when it has caught up i
 when all that are to vote do, those who are not lose their vote or are taken out, the leader last,
 after handing over. Every step is one entry of the group's log, so a leader that crashes leaves a
 membership from which the next one goes on. A change is cancelled by changing the metadata back.
+
+The first members are named by the metadata and by no entry. Once a change is settled, the metadata
+names them no more, so a first member that was down all the time begins with nothing, as a newcomer
+does. It has to find its membership in the log, also after a change that came to nothing.
 """
 
 from collections.abc import Sequence
@@ -49,6 +53,8 @@ class GroupView:
     last_index: int
     may_admit: bool = True
     """Whether a newcomer may begin to learn now, or has to wait for its turn."""
+    is_membership_told: bool = True
+    """Whether a member that begins with nothing hears of its membership."""
 
 
 def next_step(
@@ -77,7 +83,7 @@ def next_step(
             return Change(membership.without(member.node))
     if surplus:
         return HandOver(_best_successor(view, voters))
-    return Settled()
+    return Settled() if view.is_membership_told else Change(membership)
 
 
 def _has_caught_up(node: NodeId, view: GroupView) -> bool:

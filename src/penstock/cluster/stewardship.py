@@ -89,8 +89,13 @@ class Stewardship:
     def _tend_group(self, log: ReplicatedLog, *, may_admit: bool) -> list[Command]:
         replicas = self._wanted[log.identity.group]
         voters = [_member(pair) for pair in replicas.members]
-        is_settled = self._take_step(log, voters, [], may_admit=may_admit)
-        if is_settled and (replicas.leaving or replicas.former):
+        is_changing = bool(replicas.leaving or replicas.former)
+        has_founders = bool(replicas.founders) and not is_changing
+        is_told = has_founders or log.raft.membership_index > 0
+        is_settled = self._take_step(log, voters, [], may_admit=may_admit, is_told=is_told)
+        # Until it is committed, another leader may go on with the members from before.
+        is_settled = is_settled and log.raft.membership_index <= log.raft.commit_index
+        if is_settled and is_changing:
             return [SettleReplicas(replicas.group, replicas.members)]
         if is_settled:
             self._note_settled(log)
@@ -103,10 +108,13 @@ class Stewardship:
         learners: list[Member],
         *,
         may_admit: bool = True,
+        is_told: bool = True,
     ) -> bool:
         """Take one step; True when nothing is left to do."""
         raft = log.raft
-        view = GroupView(raft.member, raft.membership, raft.followers(), raft.last_index, may_admit)
+        view = GroupView(
+            raft.member, raft.membership, raft.followers(), raft.last_index, may_admit, is_told
+        )
         step = next_step(view, voters, learners)
         try:
             match step:

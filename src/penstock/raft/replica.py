@@ -144,6 +144,11 @@ class Replica:
         return self._memberships.current
 
     @property
+    def membership_index(self) -> EntryIndex:
+        """The entry that put them in force; 0 for the first members, whom no entry names."""
+        return self._memberships.index
+
+    @property
     def last_index(self) -> EntryIndex:
         """The newest entry, persisted or not."""
         return self._log.last_index

@@ -43,6 +43,17 @@ def test_the_first_members_of_a_new_group_found_it() -> None:
     assert replicas_of(metadata).founders == replicas_of(metadata).members == (ONE, TWO, THREE)
 
 
+def test_the_first_members_found_a_group_also_while_it_is_being_moved() -> None:
+    metadata, _ = with_topic(ONE, TWO, THREE)
+    group = replicas_of(metadata).group
+
+    applied(metadata, ChangeReplicas(group, (TWO, THREE, FOUR)))
+    assert replicas_of(metadata).founders == (ONE, TWO, THREE)
+
+    applied(metadata, SettleReplicas(group, (TWO, THREE, FOUR)))
+    assert replicas_of(metadata).founders == ()
+
+
 def test_a_member_that_left_and_came_back_does_not_found_the_group_again() -> None:
     metadata, _ = with_topic(ONE, TWO, THREE)
     group = replicas_of(metadata).group

@@ -48,6 +48,17 @@ def test_a_newcomer_waits_for_its_turn_and_one_that_learns_goes_on() -> None:
     assert waiting(FOUR) == Change(Membership.of([ONE, TWO, THREE, FOUR]))
 
 
+def test_members_whom_nothing_names_any_more_are_named_by_the_log() -> None:
+    def settling(*, is_told: bool) -> Step | None:
+        membership = Membership.of([ONE, TWO, THREE])
+        return next_step(
+            GroupView(ONE, membership, [], 5_000, is_membership_told=is_told), [THREE, TWO, ONE]
+        )
+
+    assert settling(is_told=True) == Settled()
+    assert settling(is_told=False) == Change(Membership.of([ONE, TWO, THREE]))
+
+
 def test_a_newcomer_votes_when_it_has_caught_up() -> None:
     lagging = step([ONE, TWO, THREE], [FOUR], follower(4, 3_999), wanted=[ONE, TWO, FOUR])
     caught_up = step([ONE, TWO, THREE], [FOUR], follower(4, 4_000), wanted=[ONE, TWO, FOUR])

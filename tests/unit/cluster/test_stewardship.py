@@ -1,5 +1,8 @@
 """Rounds of a steward over groups in which nothing is left to do."""
 
+import msgspec
+
+from penstock.cluster.commands import SettleReplicas
 from penstock.cluster.described import Replicas
 from penstock.cluster.leaders import LeaderTable
 from penstock.cluster.metadata import ClusterMetadata
@@ -7,7 +10,7 @@ from penstock.cluster.move_queue import MoveQueue
 from penstock.cluster.stewardship import Stewardship
 from penstock.raft import Rest
 from tests.unit.cluster.replica_groups import NODES, ReplicaGroup
-from tests.unit.cluster.workplaces import GROUP, run
+from tests.unit.cluster.workplaces import GROUP, run, turn
 
 
 class Metadata(ClusterMetadata):
@@ -50,5 +53,25 @@ def test_a_settled_group_at_rest_is_looked_at_again_when_something_changes() -> 
         steward.tend([log])
         assert not steward._is_settled(log)
         assert group.member(NODES[2]) not in log.raft.membership.voters
+
+    run(scene())
+
+
+def test_a_change_is_settled_when_it_is_committed_and_the_log_names_the_members() -> None:
+    async def scene() -> None:
+        group = ReplicaGroup()
+        log = await group.elect(1)
+        metadata = Metadata()
+        asked = wanted(group, *NODES)
+        metadata.want(msgspec.structs.replace(asked, former=asked.members))
+        steward = Stewardship(metadata, MoveQueue(metadata, LeaderTable(), 1))
+        assert log.raft.membership_index == 0
+
+        assert steward.tend([log]) == [], "nobody could learn who the members are"
+        assert log.raft.membership_index > log.raft.commit_index
+        assert steward.tend([log]) == [], "another leader may know nothing of it"
+
+        await turn(until=lambda: log.raft.commit_index >= log.raft.membership_index)
+        assert steward.tend([log]) == [SettleReplicas(GROUP, asked.members)]
 
     run(scene())
