@@ -67,8 +67,10 @@ class Identity:
     def replace(self, group: int) -> None:
         """Take part in a group as a stranger from now on, durably."""
         replaced = {**self._saved.replaced, group: _draw()}
-        self._saved = _Saved(self._saved.node_id, self._saved.incarnation, replaced)
-        self._save(self._saved)
+        saved = _Saved(self._saved.node_id, self._saved.incarnation, replaced)
+        # Nobody hears of an incarnation that a crash could take back.
+        self._save(saved)
+        self._saved = saved
 
     def _save(self, saved: _Saved) -> None:
         path = self._data_dir / _FILE_NAME

@@ -311,7 +311,14 @@ class ReplicaSet:
 
     async def empty_deleted(self) -> None:
         """Remove the files of deleted topics."""
-        await self._workplace.in_thread(self._directories.empty_deleted)
+        await self._tidy(self._directories.empty_deleted)
+
+    async def _tidy(self, work: Callable[[], None]) -> None:
+        """Put files away that nobody needs; what the disk refuses is left to a later round."""
+        try:
+            await self._workplace.in_thread(work)
+        except OSError as failure:
+            logger.error("files cannot be put away", extra={"reason": str(failure)})
 
     async def report_unknown(self) -> None:
         """Name directories that no topic explains."""
@@ -359,10 +366,8 @@ class ReplicaSet:
                 del self._shards[number]
                 await self._let_go(log)
         await self._discard_unwanted(groups)
-        await self._workplace.in_thread(
-            lambda: self._directories.discard_deleted(self._metadata.was_deleted)
-        )
-        await self._workplace.in_thread(self._directories.empty_deleted)
+        await self._tidy(lambda: self._directories.discard_deleted(self._metadata.was_deleted))
+        await self.empty_deleted()
 
     async def _let_go(self, log: ReplicatedLog) -> None:
         """Close a replica that is not to be here, by all that this node knows."""
@@ -381,7 +386,7 @@ class ReplicaSet:
             lambda group: group in wanted or group not in known or self._is_mine(known[group])
         )
         for directory in self.unwanted.take_certain():
-            await self._workplace.in_thread(partial(self._directories.discard_replica, directory))
+            await self._tidy(partial(self._directories.discard_replica, directory))
 
     def _is_replaced(self, failed: Replicas, wanted: Replicas) -> bool:
         """Whether this node is to keep another replica than the one that could not be opened.
@@ -571,9 +576,15 @@ class ReplicaSet:
 
     def _replace_replica(self, name: str, replicas: Replicas, directory: Path) -> None:
         """Take part in the group of a damaged replica as a stranger, where others keep it too."""
-        if len(replicas.members) > 1:
+        if len(replicas.members) == 1:
+            return
+        try:
             self._begin_anew(name, replicas.group, directory)
-            self._workplace.loop.call_soon_threadsafe(self.on_replaced)
+        except OSError as failure:
+            # It stays damaged, and is found to be so again by the next start.
+            logger.error("replica stays damaged", extra={"log": name, "reason": str(failure)})
+            return
+        self._workplace.loop.call_soon_threadsafe(self.on_replaced)
 
     def _begin_anew(self, name: str, group: int, directory: Path) -> None:
         """Be a stranger to a group from now on, with an empty log.

@@ -90,3 +90,16 @@ def test_a_replaced_replica_is_a_stranger_to_its_group_alone_whenever_the_machin
             assert again.replaced == {7: identity.member_of(7).incarnation}
             return
     pytest.fail("replacing takes too many steps")
+
+
+def test_an_incarnation_that_cannot_be_saved_is_not_used() -> None:
+    disk = new_disk()
+    identity = Identity(disk, DATA, 3)
+    before = identity.member_of(7)
+
+    disk.fail_sync()
+    with pytest.raises(OSError, match="sync failed"):
+        identity.replace(7)
+
+    assert identity.member_of(7) == before
+    assert identity.replaced == {}

@@ -1,6 +1,9 @@
 """What a node does with replicas that are damaged when it opens them, or not to be there."""
 
+import errno
 from collections.abc import Callable
+from pathlib import Path
+from unittest.mock import patch
 
 from penstock.cluster.described import Replicas
 from penstock.cluster.machine import Machine
@@ -118,5 +121,32 @@ def test_a_replica_stays_until_the_node_knows_for_certain_that_it_is_unwanted() 
         assert not machine.disk.exists(files)
         assert here.replicas.unwanted.take_certain() == []
         assert len(closings) == 2
+
+    run(scene())
+
+
+def test_files_that_cannot_be_put_away_do_not_keep_a_node_from_following() -> None:
+    async def scene() -> None:
+        machine = SimMachine()
+        here = Scene(machine)
+        await here.replicas.reconcile([])
+        await turn(until=lambda: all(log.is_serving for log in here.replicas.logs()))
+        own = here.own(GROUPS[0])
+        await here.move(0, OTHER)
+        (closed,) = here.replicas.unwanted.uncertain()
+        closed.is_certain = True
+        rename = machine.disk.rename
+
+        def refuse(source: Path, target: Path) -> None:
+            if "deleted" in target.parts:
+                raise OSError(errno.EIO, "the disk refuses", str(source))
+            rename(source, target)
+
+        with patch.object(machine.disk, "rename", refuse):
+            await here.replicas.reconcile([])
+        assert machine.disk.exists(DATA / "groups" / "0")
+
+        await here.move(0, own)
+        assert sorted(here.replicas.by_group) == list(GROUPS)
 
     run(scene())
