@@ -21,11 +21,12 @@ check: $(VENV)/.installed-dev
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
 
-# How many histories (SEEDS=200) or for how long (SECONDS=600); the first seed is FIRST.
+# How many histories (SEEDS=200) or for how long (SECONDS=600); the first seed is FIRST. FLEET=1 plays
+# whole nodes with many groups.
 SECONDS ?= 60
 FIRST ?= 0
 simulate: $(VENV)/.installed-dev
-	$(BIN)/python -m tests.simulation --first $(FIRST) $(if $(SEEDS),--seeds $(SEEDS),--seconds $(SECONDS))
+	$(BIN)/python -m tests.simulation $(if $(FLEET),--fleet) --first $(FIRST) $(if $(SEEDS),--seeds $(SEEDS),--seconds $(SECONDS))
 
 # Real processes: for how long (SECONDS=3600), how many nodes (NODES=5), which faults (SEED=7).
 NODES ?= 3

@@ -58,7 +58,7 @@ PUBLIC_NAMES = {
     """,
     "penstock.testing": """
         AsyncEmbeddedBroker DriftingClock EmbeddedBroker MachineStopped Schedule SimClock SimDisk
-        SimExecutor SimLoop SimMachine SimNetwork
+        SimExecutor SimLoop SimMachine SimNetwork SimWires
     """,
 }
 

@@ -6,6 +6,7 @@
     python -m tests.simulation --seed 17 --verbose one, with a line for each fault
 
 With `--workload messages` all histories are of one kind; otherwise the seed decides that, too.
+With `--fleet` they are histories of whole nodes with many groups (`tests.simulation.fleet`).
 
 The last line of the report is a JSON object. The exit code is 1 when an invariant did not hold.
 """
@@ -21,6 +22,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 
+from tests.simulation.fleet import fleet
 from tests.simulation.workloads import Workload
 from tests.simulation.world import EVENTS_DEFAULT, Outcome, World, play
 
@@ -116,13 +118,16 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--seeds", type=int, help="how many histories to play")
     parser.add_argument("--seconds", type=float, help="for how long to play histories")
     parser.add_argument("--first", type=int, default=0, help="the first seed")
-    parser.add_argument("--events", type=int, default=EVENTS_DEFAULT, help="events with faults")
+    parser.add_argument("--events", type=int, help="events with faults")
     parser.add_argument("--workload", type=Workload, help="what clients want in all histories")
+    parser.add_argument("--fleet", action="store_true", help="histories of whole nodes")
     parser.add_argument("--workers", type=int, default=os.cpu_count())
     parser.add_argument("--verbose", action="store_true", help="a line for each fault")
     options = parser.parse_args()
     if options.seeds is None and options.seconds is None:
         options.seconds = 60.0
+    if options.events is None:
+        options.events = fleet.EVENTS_DEFAULT if options.fleet else EVENTS_DEFAULT
     return options
 
 
@@ -133,31 +138,39 @@ def prepare() -> None:
     gc.set_threshold(100_000, 20, 50)
 
 
-Job = tuple[int, int, Workload | None, float]
+Job = tuple[int, argparse.Namespace, float]
 
 
 def _jobs(seeds: range, options: argparse.Namespace, deadline_s: float) -> Iterator[Job]:
     for seed in seeds:
         if time.monotonic() > deadline_s:
             return
-        yield seed, options.events, options.workload, deadline_s
+        yield seed, options, deadline_s
 
 
 def _play(job: Job) -> Outcome | None:
-    seed, events, workload, deadline_s = job
+    seed, options, deadline_s = job
     if time.monotonic() > deadline_s:
         return None
-    return play(seed, events=events, workload=workload)
+    if options.fleet:
+        return fleet.play(seed, events=options.events)
+    return play(seed, events=options.events, workload=options.workload)
 
 
 def _replay_command(seed: int, options: argparse.Namespace) -> str:
-    at = "" if options.events == EVENTS_DEFAULT else f" --events {options.events}"
+    default = fleet.EVENTS_DEFAULT if options.fleet else EVENTS_DEFAULT
+    at = "" if options.events == default else f" --events {options.events}"
     of = f" --workload {options.workload}" if options.workload else ""
-    return f"python -m tests.simulation --seed {seed}{at}{of}"
+    kind = " --fleet" if options.fleet else ""
+    return f"python -m tests.simulation{kind} --seed {seed}{at}{of}"
 
 
 def _replay(options: argparse.Namespace) -> int:
-    world = World(options.seed, workload=options.workload)
+    world: World | fleet.Fleet
+    if options.fleet:
+        world = fleet.Fleet(options.seed)
+    else:
+        world = World(options.seed, workload=options.workload)
     if options.verbose:
         world.faults.on_fault = lambda name: print(
             f"{world.schedule.events:8} {world.schedule.now_us / 1e6:10.6f} {name}"
@@ -167,6 +180,8 @@ def _replay(options: argparse.Namespace) -> int:
     except Exception:
         print(f"event {world.schedule.events}, {world.schedule.now_us / 1e6:.6f} s", flush=True)
         raise
+    finally:
+        world.end()
     print(f"seed {outcome.seed}: {outcome.events} events, trace {outcome.trace & (1 << 64) - 1:x}")
     print(dict(outcome.faults.most_common()))
     return 0

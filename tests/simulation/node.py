@@ -5,7 +5,7 @@ from collections.abc import Callable, Coroutine
 from pathlib import Path
 from random import Random
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, Protocol
 
 from penstock.broker.groups import ShardMachine
 from penstock.cluster.changes import MetadataChanges
@@ -100,10 +100,21 @@ class WatchedLog(ReplicatedLog):
         self.witness.referee.check_installed(self.witness, snapshot.index)
 
 
+class PacedNode(Protocol):
+    """What decides where a machine's flushes run."""
+
+    clock: DriftingClock
+    disk_us: int
+    flushes_here: float
+
+    def draws(self, chance: float) -> bool:
+        """Let chance decide."""
+
+
 class DrawnPace(FlushPace):
     """Lets chance decide where a flush runs, as a visit to the disk takes no time here."""
 
-    def __init__(self, node: "Node") -> None:
+    def __init__(self, node: PacedNode) -> None:
         super().__init__(node.clock)
         self._node = node
 

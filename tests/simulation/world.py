@@ -256,6 +256,11 @@ class World:
             violation,
         )
 
+    def end(self) -> None:
+        """End all lives, wherever they are."""
+        for node in self.nodes.values():
+            node.machine.stop()
+
     def advance(self, duration_us: int) -> None:
         """Let time pass."""
         self.schedule.run(
@@ -464,5 +469,4 @@ def play(
     except Exception as error:  # noqa: BLE001 (whatever escapes is a finding)
         return world.outcome(f"{type(error).__name__}: {error}")
     finally:
-        for node in world.nodes.values():
-            node.machine.stop()
+        world.end()

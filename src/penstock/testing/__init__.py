@@ -14,6 +14,7 @@ from penstock.testing.loop import SimExecutor, SimLoop
 from penstock.testing.machine import SimMachine
 from penstock.testing.network import SimNetwork
 from penstock.testing.schedule import Schedule
+from penstock.testing.wires import SimWires
 
 __all__ = [
     "AsyncEmbeddedBroker",
@@ -27,4 +28,5 @@ __all__ = [
     "SimLoop",
     "SimMachine",
     "SimNetwork",
+    "SimWires",
 ]

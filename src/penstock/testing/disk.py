@@ -286,8 +286,9 @@ class SimDisk:
             node = directory.names.get(part)
             if node is None:
                 self.step("make_directory", path)
-                node = _Directory()
-                directory.names[part] = directory.durable[part] = node
+                # Whatever happened in the directory before is durable with it.
+                directory.sync()
+                node = directory.names[part] = directory.durable[part] = _Directory()
             if isinstance(node, _Inode):
                 raise NotADirectoryError(errno.ENOTDIR, "not a directory", str(path))
             directory = node

@@ -1,8 +1,9 @@
 """An event loop and threads in simulated time.
 
-The loop does what replicas ask of one: futures, tasks, timers and work in threads; it has no
-sockets. Work in a thread runs whole at a moment that the simulation chooses, and the loop hears of
-its end at a later one. What is called soon runs at the end of the event that asked for it.
+The loop does what a node asks of one: futures, tasks, timers, work in threads, and connections
+where it is given wires. Work in a thread runs whole at a moment that the simulation chooses, and
+the loop hears of its end at a later one. What is called soon runs at the end of the event that
+asked for it.
 """
 
 import asyncio
@@ -10,13 +11,30 @@ import inspect
 from collections import deque
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Executor, Future
+from contextlib import suppress
 from contextvars import Context
 from typing import Any, TypeVar
 
 from penstock.testing.machine import Process, SimMachine
 from penstock.testing.schedule import Schedule
+from penstock.testing.wires import SimServer, SimTransport, SimWires
 
 T = TypeVar("T")
+
+# Tasks that have ended are forgotten when there are so many.
+_TASKS_MAX = 64
+
+
+class _SimTask(asyncio.Task[Any]):
+    """A task whose place in a set depends on the history alone, not on where it lies in memory."""
+
+    def __init__(self, number: int, *args: Any, **options: Any) -> None:
+        # Asyncio puts the task into a set of its own at once.
+        self._number = number
+        super().__init__(*args, **options)
+
+    def __hash__(self) -> int:
+        return self._number
 
 
 class SimExecutor(Executor):
@@ -45,6 +63,8 @@ class SimExecutor(Executor):
         args: tuple[Any, ...],
         options: dict[str, Any],
     ) -> None:
+        if not future.set_running_or_notify_cancel():
+            return
         try:
             result = work(*args, **options)
         except Exception as error:  # noqa: BLE001 (a thread hands on whatever was raised)
@@ -67,13 +87,18 @@ class SimLoop(Process):
         *,
         delay_us: Callable[[], int],
         rate: float = 1.0,
+        wires: SimWires | None = None,
     ) -> None:
         self._schedule = schedule
         self._machine = machine
         self._life = machine.life
         self._delay_us = delay_us
         self._rate = rate
+        self._wires = wires
         self._ready: deque[tuple[asyncio.Handle, Callable[..., Any], tuple[Any, ...]]] = deque()
+        self._tasks: list[asyncio.Task[Any]] = []
+        self._task_count = 0
+        self._tasks_max = _TASKS_MAX
 
     def run_ready(self) -> None:
         """Run what was called soon, until nothing is left."""
@@ -84,11 +109,16 @@ class SimLoop(Process):
                 callback(*args)
 
     def abandon(self) -> None:
-        """Forget what was called soon, also the tasks that have not begun."""
-        for _, callback, _ in self._ready:
-            task = getattr(callback, "__self__", None)
-            if isinstance(task, asyncio.Task):
-                _close_if_not_begun(task)
+        """Forget what was called soon, and end all tasks.
+
+        They end now, the newest first. Left to the garbage collector, they would run their last
+        words at a moment that no seed decides.
+        """
+        before = asyncio._get_running_loop()  # noqa: SLF001 (there may be none)
+        asyncio._set_running_loop(self)  # noqa: SLF001 (there is no public one)
+        while self._tasks:
+            _close(self._tasks.pop())
+        asyncio._set_running_loop(before)  # noqa: SLF001
         self._ready.clear()
 
     # What asyncio and the code under test call.
@@ -117,7 +147,13 @@ class SimLoop(Process):
         self, coro: Coroutine[Any, Any, T], *, name: str | None = None
     ) -> asyncio.Task[T]:
         """Run a coroutine."""
-        return asyncio.Task(coro, loop=self, name=name)
+        self._task_count += 1
+        task: asyncio.Task[T] = _SimTask(self._task_count, coro, loop=self, name=name)
+        self._tasks.append(task)
+        if len(self._tasks) > self._tasks_max:
+            self._tasks = [each for each in self._tasks if not each.done()]
+            self._tasks_max = _TASKS_MAX + 2 * len(self._tasks)
+        return task
 
     def call_soon(  # type: ignore[override]
         self, callback: Callable[..., Any], *args: Any, context: Context | None = None
@@ -159,6 +195,32 @@ class SimLoop(Process):
         assert executor is not None, "the machine's threads must be named"
         return asyncio.wrap_future(executor.submit(func, *args), loop=self)
 
+    async def create_server(  # type: ignore[override]
+        self,
+        protocol_factory: Callable[[], asyncio.BufferedProtocol],
+        host: str,
+        port: int,
+        *,
+        ssl: None = None,
+    ) -> SimServer:
+        """Accept connections."""
+        del ssl
+        assert self._wires is not None, "this machine is not wired"
+        return self._wires.listen(self._machine, protocol_factory, host, port)
+
+    async def create_connection(  # type: ignore[override]
+        self,
+        protocol_factory: Callable[[], asyncio.BufferedProtocol],
+        host: str,
+        port: int,
+        *,
+        ssl: None = None,
+    ) -> tuple[SimTransport, asyncio.BufferedProtocol]:
+        """Reach another machine."""
+        del ssl
+        assert self._wires is not None, "this machine is not wired"
+        return await self._wires.connect(self._machine, protocol_factory, host, port)
+
     def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
         """The handle says so itself when its time comes."""
 
@@ -166,11 +228,12 @@ class SimLoop(Process):
         """Ignore what asyncio remarks about futures and tasks that a crash has orphaned."""
 
 
-def _close_if_not_begun(task: asyncio.Task[Any]) -> None:
-    """Python warns of a coroutine that nobody ever ran, unless it is closed."""
+def _close(task: asyncio.Task[Any]) -> None:
+    """End a coroutine where it waits; whatever it still wants to do fails."""
     work = task.get_coro()
-    if inspect.iscoroutine(work) and inspect.getcoroutinestate(work) == inspect.CORO_CREATED:
-        work.close()
+    if inspect.iscoroutine(work) and inspect.getcoroutinestate(work) != inspect.CORO_RUNNING:
+        with suppress(BaseException):
+            work.close()
 
 
 def _call(handle: asyncio.Handle, callback: Callable[..., Any], args: tuple[Any, ...]) -> None:

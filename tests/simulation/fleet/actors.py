@@ -1,0 +1,145 @@
+"""Those who use a fleet: they create and delete topics, publish, and move replicas."""
+
+from random import Random
+from typing import TYPE_CHECKING
+from uuid import UUID
+
+from penstock.broker import Broker, NewMessage, NewTopic, Published
+from penstock.errors import PenstockError
+from penstock.ids import TopicPartition
+from penstock.testing import Schedule
+from tests.simulation.fleet.referee import value_of
+
+if TYPE_CHECKING:
+    from tests.simulation.fleet.fleet import Fleet
+
+TOPICS = ("apples", "pears", "plums")
+
+
+class Actor:
+    """Does something every now and then, on some node that serves."""
+
+    def __init__(self, fleet: "Fleet", interval_us: int) -> None:
+        self.is_stopping = False
+        self._fleet = fleet
+        self._schedule: Schedule = fleet.schedule
+        self._random: Random = fleet.random
+        self._interval_us = interval_us
+
+    def begin(self) -> None:
+        """Act from now on, again and again."""
+        self._schedule.later(int(self._interval_us * (0.5 + self._random.random())), self._turn)
+
+    def _turn(self) -> None:
+        if self.is_stopping:
+            return
+        self.begin()
+        serving = [node for node in self._fleet.nodes.values() if node.is_serving]
+        if serving:
+            node = self._random.choice(serving)
+            assert node.broker is not None
+            node.ask(self._try, node.broker)
+
+    async def _try(self, broker: Broker) -> None:
+        try:
+            await self.act(broker)
+        except PenstockError as refusal:
+            self._fleet.refused[f"{type(self).__name__} {type(refusal).__name__}"] += 1
+
+    async def act(self, broker: Broker) -> None:
+        """Do it."""
+        raise NotImplementedError
+
+
+class Founder(Actor):
+    """Creates topics, lets them grow, and deletes them again."""
+
+    def __init__(self, fleet: "Fleet", interval_us: int) -> None:
+        super().__init__(fleet, interval_us)
+        self.created: set[UUID] = set()
+        self.doomed: set[UUID] = set()
+        """Topics whose deletion was asked for, whatever was answered."""
+
+    async def act(self, broker: Broker) -> None:
+        """Create what is missing, change what is there."""
+        name = self._random.choice(TOPICS)
+        found = broker.metadata.topics.get(name)
+        if found is None:
+            partitions = self._random.choice((1, 1, 2))
+            factor = self._fleet.draw_factor(len(broker.metadata.nodes))
+            made = await broker.topics.create(NewTopic(name, partitions, factor))
+            assert made is not None
+            self.created.add(made.topic_id)
+        elif self._random.random() < 0.6:
+            self.doomed.add(found.topic_id)
+            await broker.topics.delete(name)
+        elif found.partitions < 3:
+            await broker.topics.grow(name, found.partitions + 1)
+
+
+class Writer(Actor):
+    """Publishes values, each of them once."""
+
+    def __init__(self, fleet: "Fleet", interval_us: int) -> None:
+        super().__init__(fleet, interval_us)
+        self.acked: list[bytes] = []
+
+    async def act(self, broker: Broker) -> None:
+        """Publish to a topic that the node knows of."""
+        if not broker.metadata.topics:
+            return
+        topic = self._random.choice(sorted(broker.metadata.topics))
+        values = [
+            value_of(self._fleet.next_number()) for _ in range(self._random.choice((1, 1, 5)))
+        ]
+        answers = await broker.messages.publish(topic, [NewMessage(value=each) for each in values])
+        for value, answer in zip(values, answers, strict=True):
+            if isinstance(answer, Published):
+                self.acked.append(value)
+            else:
+                self._fleet.refused[f"publish {type(answer).__name__}"] += 1
+
+
+class Operator(Actor):
+    """Moves replicas and leaders about."""
+
+    async def act(self, broker: Broker) -> None:
+        """Do what an operator may do at any time."""
+        deeds = (self._move, self._move, self._move, self._cancel, self._drain, self._balance,
+                 self._transfer)  # fmt: skip
+        deed = self._random.choice(deeds)
+        await deed(broker)
+        self._fleet.done[deed.__name__.strip("_")] += 1
+
+    def _place(self, broker: Broker) -> TopicPartition | None:
+        places = [
+            TopicPartition(topic.name, number)
+            for topic in broker.metadata.topics.values()
+            for number in range(topic.partitions)
+        ]
+        return self._random.choice(places) if places else None
+
+    async def _move(self, broker: Broker) -> None:
+        if place := self._place(broker):
+            nodes = sorted(broker.metadata.nodes)
+            count = self._fleet.draw_factor(len(nodes))
+            await broker.operations.move(place, self._random.sample(nodes, count))
+
+    async def _cancel(self, broker: Broker) -> None:
+        if place := self._place(broker):
+            await broker.operations.cancel_move(place)
+
+    async def _drain(self, broker: Broker) -> None:
+        node = self._random.choice(sorted(broker.metadata.nodes))
+        if node in broker.metadata.draining:
+            await broker.operations.end_drain(node)
+        else:
+            await broker.operations.drain(node)
+
+    async def _balance(self, broker: Broker) -> None:
+        await broker.operations.balance()
+
+    async def _transfer(self, broker: Broker) -> None:
+        if place := self._place(broker):
+            to = self._random.choice(broker.replicas_of(place))
+            await broker.operations.transfer_leader(place, to)

@@ -1,0 +1,289 @@
+"""A fleet of whole nodes, those who use it, and how it all ends."""
+
+import logging
+import uuid
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from random import Random
+from unittest.mock import patch
+
+from penstock.cluster import housekeeping
+from penstock.cluster.described import Replicas
+from penstock.cluster.replicated_log import ReplicatedLog
+from penstock.record import split_batches
+from penstock.testing import Schedule, SimMachine, SimWires
+from tests.simulation.fleet.actors import Founder, Operator, Writer
+from tests.simulation.fleet.node import FleetNode
+from tests.simulation.fleet.referee import FleetReferee
+from tests.simulation.fleet.weather import Weather
+from tests.simulation.referee import Violation, require
+from tests.simulation.world import Outcome
+
+EVENTS_DEFAULT = 60_000
+_FOREVER = 1 << 60
+_PEACE_US = 500_000
+_PEACE_ROUNDS = 240
+# Nodes that have nothing to do are quiet.
+_PEACE_EVENTS_MAX = 20_000
+# As few entries as make snapshots part of every history.
+_REPLAYED_ENTRIES_MAX = 15
+
+
+class Fleet:
+    """Everything of one history; the seed decides all of it."""
+
+    def __init__(self, seed: int, *, nodes: int | None = None) -> None:
+        self.seed = seed
+        self.random = Random(seed)
+        self.schedule = Schedule()
+        self.wires = SimWires(self.schedule, self.random)
+        self.referee = FleetReferee()
+        self.refused: Counter[str] = Counter()
+        self.done: Counter[str] = Counter()
+        count = nodes or self.random.choice((1, 3, 3, 4, 5, 5))
+        self.loses_memory = count >= 3 and self.random.random() < 0.5
+        """Whether disks are lost or damaged; then nothing is kept by one node alone."""
+        first = range(1, count + 1)
+        self.nodes = {
+            name: FleetNode(
+                name, first, schedule=self.schedule, wires=self.wires, random=self.random
+            )
+            for name in first
+        }
+        self.faults = Weather(self)
+        self.founder = Founder(self, int(1_500_000 * (0.5 + self.random.random())))
+        interval_us = int(40_000 * (1 + 4 * self.random.random()))
+        self.writers = [Writer(self, interval_us) for _ in range(2)]
+        self.operator = Operator(self, int(1_500_000 * (0.3 + 2 * self.random.random())))
+        self._complaints = _Complaints()
+        self._number = 0
+
+    def next_number(self) -> int:
+        """Return a number that nobody had before."""
+        self._number += 1
+        return self._number
+
+    def draw_factor(self, nodes: int) -> int:
+        """Draw how many replicas a partition is to have."""
+        return min(nodes, 3 if self.loses_memory else self.random.choice((1, 3, 3, 3)))
+
+    @property
+    def acked(self) -> list[bytes]:
+        """All values whose publication was confirmed."""
+        return [value for writer in self.writers for value in writer.acked]
+
+    # A history.
+
+    def run(self, events: int = EVENTS_DEFAULT) -> Outcome:
+        """Let everything happen, then let it end well."""
+        with self.surroundings():
+            for node in self.nodes.values():
+                node.start()
+            for actor in (self.founder, *self.writers, self.operator):
+                actor.begin()
+            if len(self.nodes) > 1:
+                self.faults.begin()
+            self.schedule.run(until_us=_FOREVER, events_max=events, after=self._check)
+            self.conclude()
+        return self.outcome()
+
+    @contextmanager
+    def surroundings(self) -> Iterator[None]:
+        """Let chance come from the seed alone, and faults that nobody foresaw be seen."""
+        with ExitStack() as stack:
+            stack.enter_context(self.referee.watching())
+            stack.enter_context(patch.object(uuid, "uuid4", self._draw_id))
+            stack.enter_context(
+                patch("penstock.cluster.identity._draw", lambda: self.random.getrandbits(63))
+            )
+            stack.enter_context(
+                patch.object(housekeeping, "REPLAYED_ENTRIES_MAX", _REPLAYED_ENTRIES_MAX)
+            )
+            stack.enter_context(self._complaints.listening())
+            yield
+
+    def _draw_id(self) -> uuid.UUID:
+        return uuid.UUID(int=self.random.getrandbits(128), version=4)
+
+    def outcome(self, violation: str | None = None) -> Outcome:
+        """What has happened so far."""
+        return Outcome(
+            self.seed,
+            self.schedule.events,
+            self.schedule.now_us / 1e6,
+            self.faults.counts + self.done,
+            len(self.acked),
+            0,
+            len(self.referee.leaders),
+            hash((self.schedule.trace, len(self.referee.applied), len(self.acked))),
+            violation,
+        )
+
+    def _check(self, machine: SimMachine) -> None:
+        self._complaints.check()
+        self.referee.check(self.nodes[machine.name])
+
+    def end(self) -> None:
+        """End all lives, wherever they are."""
+        for node in self.nodes.values():
+            node.stop()
+
+    # The end.
+
+    def conclude(self) -> None:
+        """Without faults the fleet becomes whole, and holds all that was ever acknowledged."""
+        self.faults.end()
+        self.founder.is_stopping = self.operator.is_stopping = True
+        for writer in self.writers:
+            writer.is_stopping = True
+        self.become_whole()
+        self._check_topics()
+        self._check_acknowledged()
+
+    def become_whole(self) -> None:
+        """Let time pass until nothing is amiss any more."""
+        for _ in range(_PEACE_ROUNDS):
+            if not self.what_is_missing():
+                return
+            self.advance(_PEACE_US)
+            self.faults.repair()
+        raise Violation(f"the fleet does not become whole: {self.what_is_missing()}")
+
+    def advance(self, duration_us: int) -> None:
+        """Let time pass."""
+        self.schedule.run(
+            until_us=self.schedule.now_us + duration_us,
+            events_max=self.schedule.events + _PEACE_EVENTS_MAX,
+            after=self._check,
+        )
+
+    def what_is_missing(self) -> str:
+        """Say what keeps the fleet from being whole; empty when nothing does."""
+        for node in self.nodes.values():
+            if not node.is_serving or node.broker is None:
+                return f"node {node.name} does not serve"
+            if node.broker.cluster.failures:
+                return f"node {node.name} has failures {node.broker.cluster.failures}"
+        versions = {node.broker.metadata.snapshot() for node in self.nodes.values() if node.broker}
+        if len(versions) > 1:
+            return "the metadata differs"
+        return next((lack for each in self._all_replicas() if (lack := self._lack(each))), "")
+
+    def _all_replicas(self) -> list[Replicas]:
+        broker = self.nodes[1].broker
+        assert broker is not None
+        return list(broker.metadata.all_replicas())
+
+    def _lack(self, replicas: Replicas) -> str:
+        if replicas.leaving or replicas.former:
+            return f"group {replicas.group} is still being moved: {replicas}"
+        logs = self._logs(replicas)
+        if len(logs) < len(replicas.members):
+            return f"group {replicas.group} is open on {len(logs)} of {replicas.nodes}"
+        if {log.applied_index for log in logs} != {logs[0].raft.last_index}:
+            return f"group {replicas.group} has applied {[log.applied_index for log in logs]}"
+        voters = {tuple(each) for each in logs[0].raft.membership.voters}
+        if voters != set(replicas.members):
+            return f"group {replicas.group} has the voters {voters}, {replicas.members} are wanted"
+        if not any(log.is_serving for log in logs):
+            return f"group {replicas.group} has no leader"
+        return ""
+
+    def _logs(self, replicas: Replicas) -> list[ReplicatedLog]:
+        logs = []
+        for node_id in replicas.nodes:
+            broker = self.nodes[node_id].broker
+            log = broker and broker.cluster.replicas.by_group.get(replicas.group)
+            if log:
+                logs.append(log)
+        return logs
+
+    def _check_topics(self) -> None:
+        broker = self.nodes[1].broker
+        assert broker is not None
+        there = {topic.topic_id for topic in broker.metadata.topics.values()}
+        lost = self.founder.created - self.founder.doomed - there
+        require(not lost, "topics are gone that nobody deleted", lost)
+
+    def _check_acknowledged(self) -> None:
+        """Every acknowledged value is in the log of each replica, unless its topic was deleted."""
+        held = {
+            replicas.group: [_content(log) for log in self._logs(replicas)]
+            for replicas in self._all_replicas()
+        }
+        for value in self.acked:
+            groups = self.referee.groups_of.get(value, set())
+            require(bool(groups), "an acknowledged value was never committed", value)
+            for group in groups:
+                if group in held:
+                    require(
+                        all(content.count(value) == 1 for content in held[group]),
+                        "an acknowledged value is not in every replica once",
+                        value,
+                        group,
+                        [content.count(value) for content in held[group]],
+                    )
+                else:
+                    require(
+                        self.referee.topic_of[group] in self.founder.doomed,
+                        "an acknowledged value is gone with its group",
+                        value,
+                        group,
+                    )
+
+
+def _content(log: ReplicatedLog) -> bytes:
+    """All records of a replica, as they are stored."""
+    parts = []
+    offset, end = log.log.first_offset, log.high_watermark
+    while (found := log.log.read(offset, end_offset=end, bytes_max=1 << 20)) is not None:
+        parts.append(found.read())
+        offset = split_batches(memoryview(parts[-1]))[-1].header.next_offset
+    return b"".join(parts)
+
+
+class _Complaints(logging.Handler):
+    """Notes what the nodes log as a fault of their own."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.ERROR)
+        self._heard: list[logging.LogRecord] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if record.exc_info or record.levelno >= logging.CRITICAL:
+            self._heard.append(record)
+
+    @contextmanager
+    def listening(self) -> Iterator[None]:
+        logger = logging.getLogger("penstock")
+        level, disabled = logger.level, logging.root.manager.disable
+        logging.disable(logging.NOTSET)
+        logger.setLevel(logging.ERROR)
+        logger.addHandler(self)
+        try:
+            yield
+        finally:
+            logger.removeHandler(self)
+            logger.setLevel(level)
+            logging.disable(disabled)
+
+    def check(self) -> None:
+        """Raise what was heard first."""
+        if self._heard:
+            record = self._heard[0]
+            cause = record.exc_info[1] if record.exc_info else None
+            raise Violation(f"a node complains: {record.getMessage()}: {cause!r}") from cause
+
+
+def play(seed: int, *, events: int = EVENTS_DEFAULT, nodes: int | None = None) -> Outcome:
+    """Play one history; a violation is part of the outcome."""
+    fleet = Fleet(seed, nodes=nodes)
+    try:
+        return fleet.run(events)
+    except Violation as violation:
+        return fleet.outcome(str(violation))
+    except Exception as error:  # noqa: BLE001 (whatever escapes is a finding)
+        return fleet.outcome(f"{type(error).__name__}: {error}")
+    finally:
+        fleet.end()

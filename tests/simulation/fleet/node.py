@@ -1,0 +1,184 @@
+"""A machine of a fleet, over many lives of its process and some of its disk."""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from dataclasses import replace
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from penstock.broker import Broker
+from penstock.cluster import Workplace
+from penstock.config import Address, NodeOptions
+from penstock.errors import PenstockError
+from penstock.testing import (
+    DriftingClock,
+    Schedule,
+    SimDisk,
+    SimExecutor,
+    SimLoop,
+    SimMachine,
+    SimWires,
+)
+from tests.simulation.node import DrawnPace
+
+DATA = Path("/data")
+PEER_PORT = 9000
+OPTIONS = NodeOptions(
+    data_dir=DATA,
+    tick_ms=50,
+    election_ticks=6,
+    group_shards=2,
+    default_replication_factor=3,
+    segment_bytes=4_000,
+    checkpoint_interval_ms=300,
+    housekeeping_interval_ms=2_000,
+    leader_balance_interval_ms=3_000,
+    scrub_interval_ms=0,
+    auto_create_topics=False,
+    retention_ms=-1,
+)
+
+
+def host(name: int) -> str:
+    """Where a machine is found."""
+    return f"node-{name}"
+
+
+class FleetNode:
+    """One machine, and the node that runs on it."""
+
+    def __init__(
+        self, name: int, first: range, *, schedule: Schedule, wires: SimWires, random: Random
+    ) -> None:
+        self.name = name
+        self.disk = SimDisk()
+        self.machine = SimMachine(name, self.stop)
+        self.clock = DriftingClock(schedule)
+        self.broker: Broker | None = None
+        """The broker of the present life, once its files are open."""
+        self.is_serving = False
+        self.is_rotten = False
+        self.cuts_power = False
+        """Whether the next stop takes what was not synced."""
+        self.disk_us = 300
+        self.flushes_here = 0.5
+        self.starts = 0
+        peers = ",".join(f"{each}={host(each)}:{PEER_PORT}" for each in first)
+        self._options = replace(OPTIONS, node_id=name, host=host(name), peers=peers)
+        self._schedule = schedule
+        self._wires = wires
+        self._random = random
+        self._housekeeping: asyncio.Task[None] | None = None
+
+    @property
+    def is_on(self) -> bool:
+        return self.machine.is_on
+
+    def start(self) -> None:
+        """Start the process."""
+        if self.machine.is_on:
+            return
+        self.starts += 1
+        loop = SimLoop(
+            self._schedule,
+            self.machine,
+            delay_us=self._wake_us,
+            rate=self.clock.rate,
+            wires=self._wires,
+        )
+        executor = SimExecutor(self._schedule, self.machine, self._job_us)
+        self.machine.start(loop)
+        workplace = Workplace(
+            loop, executor, self.disk, self.clock, self._randrange, DrawnPace(self)
+        )
+        self.ask(self._serve, workplace)
+
+    async def _serve(self, workplace: Workplace) -> None:
+        try:
+            broker = await workplace.in_thread(lambda: Broker(self._options, workplace))
+            self.broker = broker
+            await broker.start(host(self.name))
+            self._housekeeping = self.spawn(broker.housekeeper.run())
+            await broker.register(kafka=Address(host(self.name), 9092), http_port=8080)
+            self.is_serving = True
+        except (OSError, PenstockError):
+            # A node that cannot start says why and ends.
+            self.stop()
+
+    def retire(self) -> None:
+        """Stop in good order, as on SIGTERM."""
+        if self.broker is not None and self.is_serving:
+            self.is_serving = False
+            self.spawn(self._retire(self.broker))
+
+    async def _retire(self, broker: Broker) -> None:
+        broker.start_draining()
+        await broker.hand_over()
+        if self._housekeeping is not None:
+            self._housekeeping.cancel()
+            await asyncio.gather(self._housekeeping, return_exceptions=True)
+        await broker.close()
+        self.stop()
+
+    def stop(self) -> None:
+        """End the process by a kill or by a power cut."""
+        if not self.machine.is_on:
+            return
+        self.disk.stop_before(0)
+        self.machine.stop()
+        self._wires.stopped(self.machine, cuts_power=self.cuts_power)
+        self.broker = self._housekeeping = None
+        self.is_serving = False
+        if self.cuts_power and not self.is_rotten:
+            # Rot in what was written within a second of a power cut cannot be told from it.
+            order = "subset" if self._random.random() < 0.5 else "prefix"
+            self.disk.crash(self._random, order)
+        else:
+            self.disk.kill()
+        self.cuts_power = False
+
+    def wipe(self) -> None:
+        """Put an empty disk in the place of the machine's own."""
+        self.stop()
+        self.disk = SimDisk()
+        self.is_rotten = False
+
+    def spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """Run something on this machine until it ends or the machine stops."""
+        assert self.machine.process is not None
+        task = self.machine.process.create_task(work)
+        task.add_done_callback(_raise)
+        return task
+
+    def ask(self, work: Callable[..., Coroutine[Any, Any, None]], *args: Any) -> None:
+        """Let the node do something, soon."""
+        self._schedule.later_on(self.machine, self.machine.life, 0, lambda: self.spawn(work(*args)))
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether a log of the node cannot be used any more, as its disk has failed."""
+        if self.broker is None:
+            return False
+        cluster = self.broker.cluster
+        failures = [*cluster.failures.values(), *(log.failure for log in cluster.logs())]
+        return any(failure is not None for failure in failures)
+
+    def draws(self, chance: float) -> bool:
+        """Let chance decide."""
+        return chance > 0 and self._random.random() < chance
+
+    def _wake_us(self) -> int:
+        return 20 + int(60 * self._random.random())
+
+    def _job_us(self) -> int:
+        return int(self.disk_us * (0.3 + self._random.random()))
+
+    def _randrange(self, count: int) -> int:
+        return int(self._random.random() * count)
+
+
+def _raise(task: asyncio.Task[None]) -> None:
+    """A task that fails in a way that nobody foresaw ends the simulation."""
+    if not task.cancelled() and (error := task.exception()) is not None:
+        raise error

@@ -1,0 +1,79 @@
+"""What must hold for every group of a fleet, whoever replicates it."""
+
+import re
+from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+from unittest.mock import patch
+from uuid import UUID
+
+from crc32c import crc32c
+
+from penstock.cluster.replicated_log import ReplicatedLog
+from penstock.raft import Entry, EntryKind, Member, Role
+from tests.simulation.fleet.node import FleetNode
+from tests.simulation.referee import require
+
+_VALUE = re.compile(rb"<value \d+>")
+
+
+def value_of(number: int) -> bytes:
+    """What a message holds; no two are the same."""
+    return b"<value %d>" % number
+
+
+class FleetReferee:
+    """Watches all groups of all nodes."""
+
+    def __init__(self) -> None:
+        self.leaders: dict[tuple[int, int], Member] = {}
+        """Who led a group in a term."""
+        self.applied: dict[tuple[int, int], tuple[int, int]] = {}
+        """The term and the checksum of every entry that was ever applied."""
+        self.groups_of: defaultdict[bytes, set[int]] = defaultdict(set)
+        """The groups in whose logs a value was committed."""
+        self.topic_of: dict[int, UUID] = {}
+        """The topic of a group, also of one that is deleted by now."""
+        self._versions: dict[int, tuple[object, int]] = {}
+
+    @contextmanager
+    def watching(self) -> Iterator[None]:
+        """See every entry that any replica applies."""
+        apply = ReplicatedLog._apply_entry
+
+        def watched(log: ReplicatedLog, entry: Entry) -> None:
+            self._check_applied(log, entry)
+            apply(log, entry)
+
+        with patch.object(ReplicatedLog, "_apply_entry", watched):
+            yield
+
+    def _check_applied(self, log: ReplicatedLog, entry: Entry) -> None:
+        group = log.identity.group
+        payload: Any = entry.payload
+        found = (int(entry.term), crc32c(payload))
+        known = self.applied.setdefault((group, entry.index), found)
+        require(known == found, "two replicas apply different entries", log.name, group, entry)
+        if entry.kind is EntryKind.RECORDS:
+            for value in _VALUE.findall(payload):
+                self.groups_of[value].add(group)
+
+    def check(self, node: FleetNode) -> None:
+        """Look at one node after an event."""
+        broker = node.broker
+        if broker is None:
+            return
+        for group, log in broker.cluster.replicas.by_group.items():
+            raft = log.raft
+            if raft.role is Role.LEADER and log.failure is None:
+                member = self.leaders.setdefault((group, raft.term), log.identity.member)
+                require(
+                    member == log.identity.member, "two lead in one term", group, raft.term, member
+                )
+        seen = (broker, broker.metadata.version)
+        if self._versions.get(node.name) != seen:
+            self._versions[node.name] = seen
+            for topic in broker.metadata.topics.values():
+                for replicas in topic.replicas:
+                    self.topic_of[replicas.group] = topic.topic_id

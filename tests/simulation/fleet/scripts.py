@@ -1,0 +1,151 @@
+"""Histories of fleets that chance would seldom write."""
+
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+from penstock.broker import Broker, NewMessage, NewTopic, Published
+from penstock.ids import TopicPartition
+from tests.simulation.fleet.fleet import Fleet
+from tests.simulation.fleet.node import DATA
+from tests.simulation.fleet.referee import value_of
+from tests.simulation.referee import require
+
+T = TypeVar("T")
+
+TOPIC = "apples"
+PLACE = TopicPartition(TOPIC, 0)
+_STEP_US = 50_000
+_STEPS_MAX = 600
+
+
+class Play:
+    """A fleet without weather, and what a script does to it."""
+
+    def __init__(self, fleet: Fleet) -> None:
+        self.fleet = fleet
+        for node in fleet.nodes.values():
+            node.start()
+        fleet.become_whole()
+
+    def do(self, node: int, work: Callable[[Broker], Awaitable[T]]) -> T:
+        """Let a node do something, and wait for its end."""
+        results: list[T] = []
+
+        async def act(broker: Broker) -> None:
+            results.append(await work(broker))
+
+        actor = self.fleet.nodes[node]
+        assert actor.broker is not None
+        actor.ask(act, actor.broker)
+        self.wait_until(lambda: bool(results), "what was asked for is done")
+        return results[0]
+
+    def create(self, node: int, replicas: list[int]) -> None:
+        """Create the topic on chosen nodes."""
+        topic = self.do(node, lambda broker: broker.topics.create(
+            NewTopic(TOPIC, assignments=[replicas])))  # fmt: skip
+        assert topic is not None
+        self.fleet.founder.created.add(topic.topic_id)
+
+    def move(self, node: int, replicas: list[int]) -> None:
+        """Ask for other replicas of the partition."""
+        self.do(node, lambda broker: broker.operations.move(PLACE, replicas))
+
+    def publish(self, node: int, count: int) -> None:
+        """Publish to the topic, and remember what was acknowledged."""
+        values = [value_of(self.fleet.next_number()) for _ in range(count)]
+        messages = [NewMessage(value=value) for value in values]
+        answers = self.do(node, lambda broker: broker.messages.publish(TOPIC, messages))
+        require(all(isinstance(each, Published) for each in answers), "publishes fail", answers)
+        self.fleet.writers[0].acked += values
+
+    def wait_until(self, is_reached: Callable[[], bool], claim: str) -> None:
+        """Let time pass until something has happened."""
+        for _ in range(_STEPS_MAX):
+            if is_reached():
+                return
+            self.fleet.advance(_STEP_US)
+        require(False, "never reached", claim)
+
+    def wait_until_gone(self, node: int) -> None:
+        """Wait until a node has given its replica up, files and all."""
+        disk = self.fleet.nodes[node].disk
+        directory = f"/topics/{TOPIC}/0/"
+        self.wait_until(
+            lambda: not any(directory in str(path) for path in disk.files(DATA)),
+            f"node {node} has no files of {PLACE}",
+        )
+
+
+def play(script: Callable[[Play], None], *, nodes: int) -> None:
+    """Play a script, and let it end well."""
+    fleet = Fleet(0, nodes=nodes)
+    try:
+        with fleet.surroundings():
+            script(Play(fleet))
+            fleet.conclude()
+    finally:
+        fleet.end()
+
+
+def first_member_is_down_until_its_partition_has_been_moved() -> None:
+    """The move comes to nothing but another order, so it takes no change of members."""
+
+    def script(play: Play) -> None:
+        play.fleet.nodes[2].stop()
+        play.create(1, [1, 2, 3])
+        play.move(1, [3, 1, 2])
+        play.publish(1, 3)
+        play.fleet.advance(3_000_000)
+
+    play(script, nodes=3)
+
+
+def all_first_members_are_down_until_their_partition_has_been_moved() -> None:
+    """The move is asked for before anybody has begun the group."""
+
+    def script(play: Play) -> None:
+        for node in (4, 5):
+            play.fleet.nodes[node].stop()
+        play.create(1, [4, 5])
+        play.move(1, [5, 4])
+        play.fleet.become_whole()
+        play.publish(1, 3)
+
+    play(script, nodes=5)
+
+
+def partition_moves_away_and_back() -> None:
+    """Its only replica is given up, files and all, before it comes back."""
+
+    def script(play: Play) -> None:
+        play.create(1, [1])
+        play.publish(1, 3)
+        play.move(1, [2])
+        play.wait_until_gone(1)
+        play.move(1, [1])
+        play.wait_until_gone(2)
+        play.publish(2, 3)
+
+    play(script, nodes=3)
+
+
+def disk_of_one_after_the_other_is_lost() -> None:
+    """Each comes back as a stranger, and learns all that the others have kept."""
+
+    def script(play: Play) -> None:
+        play.create(1, [1, 2, 3])
+        for lost in (1, 2, 3):
+            play.publish(lost, 3)
+            play.fleet.nodes[lost].wipe()
+            play.fleet.become_whole()
+
+    play(script, nodes=3)
+
+
+SCRIPTS = (
+    all_first_members_are_down_until_their_partition_has_been_moved,
+    disk_of_one_after_the_other_is_lost,
+    first_member_is_down_until_its_partition_has_been_moved,
+    partition_moves_away_and_back,
+)

@@ -1,0 +1,240 @@
+"""What goes wrong in a fleet, at random and from the seed."""
+
+from collections import Counter
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from tests.simulation.fleet.node import DATA
+
+if TYPE_CHECKING:
+    from tests.simulation.fleet.fleet import Fleet
+    from tests.simulation.fleet.node import FleetNode
+
+
+class Weather:
+    """Draws faults until `end`."""
+
+    def __init__(self, fleet: "Fleet") -> None:
+        self.counts: Counter[str] = Counter()
+        self.on_fault: Callable[[str], None] = lambda name: None
+        self._fleet = fleet
+        self._random = fleet.random
+        self._is_over = False
+        self._interval_us = int(400_000 + 4_000_000 * self._random.random() ** 2)
+        actions: list[tuple[Callable[[], None], float]] = [
+            (self._kill, 3),
+            (self._cut_power, 3),
+            (self._stop_at_the_disk, 5),
+            (self._stop_everyone, 2),
+            (self._retire, 2),
+            (self._pause, 2),
+            (self._cut_link, 3),
+            (self._isolate, 3),
+            (self._break_link, 2),
+            (self._slow_network, 2),
+            (self._slow_disk, 2),
+            (self._fail_sync, 1),
+            (self._jump_clock, 1),
+        ]
+        if fleet.loses_memory:
+            actions += [(self._wipe, 3), (self._flip_bit, 3)]
+        chosen = [pair for pair in actions if self._random.random() < 0.55] or actions
+        self._actions = [action for action, _ in chosen]
+        self._weights = [weight * (0.3 + self._random.random()) for _, weight in chosen]
+        for node in fleet.nodes.values():
+            node.clock.rate = 1 + 0.1 * (self._random.random() - 0.5)
+
+    def begin(self) -> None:
+        """Let faults happen from now on."""
+        self._later(self._interval_us, self._strike)
+
+    def end(self) -> None:
+        """Stop all faults and take back those that last."""
+        self._is_over = True
+        wires = self._fleet.wires
+        wires.cuts.clear()
+        wires.slowness = 0.0
+        wires.delay_us = 300
+        for node in self._fleet.nodes.values():
+            node.machine.wakes_us = 0
+            node.disk.run_on()
+            node.disk._syncs_until_failure = 0
+            node.disk_us = 300
+            node.cuts_power = False
+        self.repair()
+
+    def repair(self) -> None:
+        """Do for nodes that are down or have lost a log what an operator does."""
+        for node in self._fleet.nodes.values():
+            if node.is_rotten:
+                node.wipe()
+            elif node.has_failed:
+                node.cuts_power = True
+                node.stop()
+            node.start()
+
+    def _later(self, delay_us: float, act: Callable[..., None], *args: object) -> None:
+        self._fleet.schedule.later(int(delay_us), self._unless_over, act, *args)
+
+    def _unless_over(self, act: Callable[..., None], *args: object) -> None:
+        if not self._is_over:
+            act(*args)
+
+    def _strike(self) -> None:
+        self._later(self._interval_us * (0.2 + 1.6 * self._random.random()), self._strike)
+        action = self._random.choices(self._actions, self._weights)[0]
+        self.on_fault(action.__name__.strip("_"))
+        action()
+
+    def _some(self) -> "FleetNode | None":
+        on = [node for node in self._fleet.nodes.values() if node.is_on]
+        return self._random.choice(on) if on else None
+
+    def _pair(self) -> tuple[int, int]:
+        one, other = self._random.sample(sorted(self._fleet.nodes), 2)
+        return one, other
+
+    # Machines.
+
+    def _stop(self, node: "FleetNode", *, cuts_power: bool) -> None:
+        node.cuts_power = cuts_power
+        node.stop()
+        self._later(3_000_000 * self._random.random() ** 2, node.start)
+
+    def _kill(self) -> None:
+        if node := self._some():
+            self.counts["kill"] += 1
+            self._stop(node, cuts_power=False)
+
+    def _cut_power(self) -> None:
+        if node := self._some():
+            self.counts["power cut"] += 1
+            self._stop(node, cuts_power=True)
+
+    def _stop_at_the_disk(self) -> None:
+        """Stop a machine between two operations of its disk, soon."""
+        if node := self._some():
+            self.counts["stop between disk operations"] += 1
+            node.cuts_power = self._random.random() < 0.6
+            node.disk.stop_before(int(60 * self._random.random() ** 2))
+            self._later(1_000_000 + 3_000_000 * self._random.random(), self._restart, node)
+
+    def _restart(self, node: "FleetNode") -> None:
+        node.disk.run_on()
+        node.start()
+
+    def _stop_everyone(self) -> None:
+        self.counts["everyone stops"] += 1
+        cuts_power = self._random.random() < 0.6
+        for node in self._fleet.nodes.values():
+            self._stop(node, cuts_power=cuts_power)
+
+    def _retire(self) -> None:
+        if node := self._some():
+            self.counts["stop in good order"] += 1
+            node.retire()
+            self._later(3_000_000 + 3_000_000 * self._random.random(), node.start)
+
+    def _pause(self) -> None:
+        if node := self._some():
+            self.counts["pause"] += 1
+            pause_us = int(2_000_000 * self._random.random())
+            node.machine.wakes_us = self._fleet.schedule.now_us + pause_us
+
+    # The network.
+
+    def _cut_link(self) -> None:
+        pair = self._pair()
+        self.counts["one-way cut"] += 1
+        self._fleet.wires.cuts.add(pair)
+        self._later(4_000_000 * self._random.random(), self._fleet.wires.cuts.discard, pair)
+
+    def _isolate(self) -> None:
+        if node := self._some():
+            self.counts["isolation"] += 1
+            cuts = {
+                pair
+                for other in self._fleet.nodes
+                if other != node.name
+                for pair in ((node.name, other), (other, node.name))
+            }
+            self._fleet.wires.cuts |= cuts
+            self._later(6_000_000 * self._random.random(), self._heal, cuts)
+
+    def _heal(self, cuts: set[tuple[int, int]]) -> None:
+        self._fleet.wires.cuts -= cuts
+
+    def _break_link(self) -> None:
+        self.counts["broken link"] += 1
+        self._fleet.wires.break_between(*self._pair())
+
+    def _slow_network(self) -> None:
+        self.counts["slow network"] += 1
+        self._fleet.wires.delay_us = 200 + int(20_000 * self._random.random() ** 3)
+        self._fleet.wires.slowness = 0.1 * self._random.random()
+
+    # Disks and clocks.
+
+    def _slow_disk(self) -> None:
+        if node := self._some():
+            self.counts["slow disk"] += 1
+            node.disk_us = int(200_000 * self._random.random() ** 2)
+            self._later(3_000_000 * self._random.random(), setattr, node, "disk_us", 300)
+
+    def _fail_sync(self) -> None:
+        if node := self._some():
+            self.counts["failed sync"] += 1
+            node.disk.fail_sync(int(10 * self._random.random()))
+            self._later(1_000_000 + 2_000_000 * self._random.random(), self._replace_disk, node)
+
+    def _replace_disk(self, node: "FleetNode") -> None:
+        """Whoever sees that a log has failed starts the node again."""
+        node.disk._syncs_until_failure = 0
+        if node.has_failed or not node.is_on:
+            node.cuts_power = True
+            node.stop()
+            node.start()
+
+    def _wipe(self) -> None:
+        """A machine loses its disk."""
+        self._when_whole(self._wipe_one)
+
+    def _wipe_one(self, node: "FleetNode") -> None:
+        self.counts["wiped disk"] += 1
+        node.wipe()
+        node.start()
+
+    def _flip_bit(self) -> None:
+        """A bit of a disk changes, and some time later its owner replaces the disk."""
+        self._when_whole(self._flip_bit_of)
+
+    def _flip_bit_of(self, node: "FleetNode") -> None:
+        files = [path for path in node.disk.files(DATA) if node.disk.content(path)]
+        path = self._random.choice(files)
+        position = int(len(node.disk.content(path)) * self._random.random())
+        self.counts["flipped bit"] += 1
+        node.is_rotten = True
+        node.disk.flip_bit(path, position, int(8 * self._random.random()))
+        if self._random.random() < 0.7:
+            self._stop(node, cuts_power=False)
+        self._later(8_000_000 * self._random.random(), self._replace_rotten, node)
+
+    def _when_whole(self, act: "Callable[[FleetNode], None]", tries: int = 20) -> None:
+        """Do something to a machine once everyone has everything.
+
+        Then all others together miss nothing of what one holds.
+        """
+        is_sound = not any(node.is_rotten for node in self._fleet.nodes.values())
+        if is_sound and not self._fleet.what_is_missing():
+            act(self._random.choice(list(self._fleet.nodes.values())))
+        elif tries:
+            self._later(200_000, self._when_whole, act, tries - 1)
+
+    def _replace_rotten(self, node: "FleetNode") -> None:
+        node.wipe()
+        node.start()
+
+    def _jump_clock(self) -> None:
+        if node := self._some():
+            self.counts["clock jump"] += 1
+            node.clock.jump(int(20_000 * (self._random.random() - 0.5)))

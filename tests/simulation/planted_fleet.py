@@ -1,0 +1,54 @@
+"""Bugs planted in how nodes follow the metadata, as in `planted`; for histories of fleets."""
+
+from typing import Any
+
+import msgspec
+
+from penstock.cluster import metadata as metadata_module
+from penstock.cluster import stewardship as stewardship_module
+from penstock.cluster.cluster import Cluster
+from penstock.cluster.described import Replicas
+from penstock.cluster.steward import GroupView, Step, next_step
+from tests.simulation.planted import Replacements, bug
+
+
+@bug
+def a_node_that_starts_goes_by_its_old_metadata() -> Replacements:
+    make = Cluster.__init__
+
+    def trusting(self: Cluster, *args: Any) -> None:
+        make(self, *args)
+        self.metadata.is_current = True
+
+    return [(Cluster, "__init__", trusting)]
+
+
+@bug
+def founders_are_forgotten_when_a_change_is_asked_for() -> Replacements:
+    with_members = metadata_module._with_members
+
+    def forget(replicas: Replicas, *args: Any) -> Replicas:
+        return msgspec.structs.replace(with_members(replicas, *args), founders=())
+
+    return [(metadata_module, "_with_members", forget)]
+
+
+@bug
+def founders_may_begin_again_after_they_have_left() -> Replacements:
+    settled = metadata_module._settled
+
+    def remember(replicas: Replicas, *args: Any) -> Replicas:
+        return msgspec.structs.replace(settled(replicas, *args), founders=replicas.founders)
+
+    return [(metadata_module, "_settled", remember)]
+
+
+@bug
+def first_members_are_not_named_by_the_log() -> Replacements:
+    def silent(view: GroupView, *args: Any) -> Step | None:
+        told = GroupView(
+            view.leader, view.membership, view.followers, view.last_index, view.may_admit
+        )
+        return next_step(told, *args)
+
+    return [(stewardship_module, "next_step", silent)]
