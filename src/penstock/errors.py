@@ -275,6 +275,10 @@ class TopicFenced(Unavailable):
     """The topic takes no writes for a moment: it is about to get another number of partitions."""
 
 
+class ArchiveUnavailable(Unavailable):
+    """The store that holds an archive does not answer, or turns this client away."""
+
+
 class NotEnoughReplicas(Unavailable):
     """Too few replicas are in step to accept a write."""
 

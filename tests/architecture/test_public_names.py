@@ -28,7 +28,8 @@ PUBLIC_NAMES = {
         WorkerSettings WriterState check_url
     """,
     "penstock.errors": """
-        BadChecksum BatchTooLarge Conflict CoordinatorLoading Corruption DataDirectoryInUse
+        ArchiveUnavailable BadChecksum BatchTooLarge Conflict CoordinatorLoading Corruption
+        DataDirectoryInUse
         DiskFull DuplicateSequence FencedInstanceId FencedLeaderEpoch FencedMemberEpoch
         FetchSessionNotFound GroupMaxSizeReached GroupNotEmpty GroupNotFound
         GroupSubscribedToTopic IllegalGeneration InconsistentGroupProtocol InvalidBatch
@@ -45,7 +46,8 @@ PUBLIC_NAMES = {
         UnsupportedVersion WriteExpired WriteNotStaged WriterFenced
     """,
     "penstock.spark": """
-        COLUMNS COLUMNS_WITH_HEADERS ClusterAddress OPTIONS SINK_OPTIONS SPARK_FAILURES
+        COLUMNS COLUMNS_WITH_HEADERS ClusterAddress OPTIONS QUIET_SETTINGS SINK_OPTIONS
+        SPARK_FAILURES
         FetchSettings Option is_gone
         PenstockSource PipelineProgress RecordRange Scope arrow_schema check_pipeline
         deliveries_report hot_keys_report lag_of latency_report open_session read_range

@@ -21,6 +21,10 @@ _HINTS: tuple[tuple[type[errors.PenstockError], str], ...] = (
     (errors.DiskFull, "The node refuses new messages until its disk has room."),
     (errors.NotLeader, "The partition may be moving; try again in a moment."),
     (
+        errors.ArchiveUnavailable,
+        "--storage-option NAME=VALUE, or the store's usual variables, say how it is reached.",
+    ),
+    (
         errors.Unavailable,
         "Is it running? `penstock serve` starts a node; see --bootstrap or --url.",
     ),

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from penstock.cli.interruption import Interruption
+from penstock.cli.spark_stderr import filtered_stderr
 from penstock.cli.waiting import Progress
 from penstock.errors import PenstockError
 
@@ -59,9 +60,10 @@ def spark_session(
     progress.show(f"{name}: starting Spark")
     # Those of a Connect server are its own.
     common = _job_settings(master) if remote is None else {}
-    session = open_session(
-        name, master=master, remote=remote, settings={**common, **(settings or {})}
-    )
+    with filtered_stderr():
+        session = open_session(
+            name, master=master, remote=remote, settings={**common, **(settings or {})}
+        )
     try:
         yield session
     except PySparkException as error:
@@ -92,7 +94,9 @@ def _job_settings(master: str) -> dict[str, str]:
     What ends a job is told by the command, in one sentence, so that Spark need not. On one machine
     Spark's two hundred parts of a shuffle are mostly empty, and each costs a task.
     """
-    settings = {"spark.log.level": "FATAL", "spark.ui.showConsoleProgress": "false"}
+    with needing_spark():
+        from penstock.spark import QUIET_SETTINGS
+    settings = dict(QUIET_SETTINGS)
     if master.startswith("local"):
         settings["spark.sql.shuffle.partitions"] = "4"
     return settings

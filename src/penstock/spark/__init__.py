@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from penstock.spark.replaying import Replay, run_replay
     from penstock.spark.resharding import Reshard, ReshardPlan, ReshardSettings, ReshardVerdict
     from penstock.spark.schema import COLUMNS, COLUMNS_WITH_HEADERS, arrow_schema
-    from penstock.spark.session import open_session
+    from penstock.spark.session import QUIET_SETTINGS, open_session
     from penstock.spark.sink_options import SINK_OPTIONS
     from penstock.spark.source import PenstockSource
     from penstock.spark.switching import Switch, SwitchNote, SwitchOutcome, SwitchSettings
@@ -71,6 +71,7 @@ _HOMES = {
     "Option": "given_options",
     "PenstockSource": "source",
     "PipelineProgress": "pipelines",
+    "QUIET_SETTINGS": "session",
     "RecordRange": "ranges",
     "Replay": "replaying",
     "Reshard": "resharding",
@@ -105,6 +106,7 @@ __all__ = [
     "COLUMNS",
     "COLUMNS_WITH_HEADERS",
     "OPTIONS",
+    "QUIET_SETTINGS",
     "SINK_OPTIONS",
     "SPARK_FAILURES",
     "ArchiveLocation",

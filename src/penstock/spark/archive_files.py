@@ -119,6 +119,7 @@ class ArchiveWriter:
             use_dictionary=["topicId", "partition", "timestampType"],
             column_encoding=dict.fromkeys(("offset", "timestamp"), "DELTA_BINARY_PACKED"),
             write_statistics=["partition", "offset", "timestamp", "topicId"],
+            write_page_checksum=True,
             store_schema=True,
         )
         return _OpenFile(path, writer, sink, day)

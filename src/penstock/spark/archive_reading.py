@@ -11,18 +11,25 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
+from penstock.errors import ArchiveUnavailable, Corruption, PenstockError
+from penstock.ids import TopicPartition
 from penstock.spark.archive_table import (
     FILE_SCHEMA,
     ArchivedTopicId,
     ArchiveFile,
     ArchiveTable,
+    one_line,
 )
-from penstock.spark.ranges import RecordRange
+from penstock.spark.ranges import RecordRange, place_of
 from penstock.spark.schema import COLUMNS, arrow_schema
 
 WINDOW_BYTES = 64 << 20
 # Files are compressed; a window is meant to hold so many bytes in memory.
 _EXPANSION = 4
+# What retention has removed is nowhere else, so each page is compared with its checksum.
+_CHECKED_PARQUET = ds.ParquetFileFormat(
+    default_fragment_scan_options=ds.ParquetFragmentScanOptions(page_checksum_verification=True)
+)
 
 
 class ArchiveReader:
@@ -140,14 +147,34 @@ class ArchiveReader:
     def _scan(
         self, files: Sequence[ArchiveFile], partition: int, wanted: ds.Expression, names: list[str]
     ) -> pa.Table:
+        try:
+            return self._load([each.path for each in files], partition, wanted, names)
+        except (OSError, pa.ArrowException) as error:
+            if len(files) == 1:
+                raise self._unreadable(files[0], partition, error) from None
+        # One by one, the file at fault is the one that is told.
+        return pa.concat_tables(self._scan([each], partition, wanted, names) for each in files)
+
+    def _load(
+        self, paths: list[str], partition: int, wanted: ds.Expression, names: list[str]
+    ) -> pa.Table:
         dataset = ds.dataset(
-            [each.path for each in files],
-            schema=FILE_SCHEMA,
-            format="parquet",
-            filesystem=self._filesystem,
+            paths, schema=FILE_SCHEMA, format=_CHECKED_PARQUET, filesystem=self._filesystem
         )
         is_own = ds.field("partition") == partition
         return dataset.to_table(columns=names, filter=is_own & wanted)
+
+    def _unreadable(self, file: ArchiveFile, partition: int, error: Exception) -> PenstockError:
+        where = place_of(TopicPartition(self._topic.name, partition), file.offsets[0])
+        location = self._table.location
+        told = f"{where}: the archive at {location.path}"
+        if isinstance(error, FileNotFoundError):
+            return Corruption(f"{told} lacks its file {file.path}")
+        if location.local_path is None and isinstance(error, OSError):
+            return ArchiveUnavailable(
+                f"{told} does not give its file {file.path}: {one_line(error)}"
+            )
+        return Corruption(f"{told} cannot read its file {file.path}: {one_line(error)}")
 
 
 def _with_topic(batch: pa.RecordBatch, topic: str, columns: Sequence[str]) -> pa.RecordBatch:

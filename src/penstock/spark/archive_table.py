@@ -22,6 +22,7 @@ version of the table, so the two cannot differ. What may crash, and what is foun
 
 import json
 import os
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -37,7 +38,7 @@ from deltalake.fs import DeltaStorageHandler
 from deltalake.transaction import AddAction, RemoveAction
 
 from penstock.clock import SystemClock
-from penstock.errors import Conflict, InvalidRequest, NotFound, Unavailable
+from penstock.errors import ArchiveUnavailable, Conflict, InvalidRequest, NotFound
 from penstock.spark.schema import FIELDS
 
 TABLE_SCHEMA = pa.schema(
@@ -52,6 +53,9 @@ PARTITIONED_BY = ["topic", "date"]
 FILE_SCHEMA = pa.schema([each for each in TABLE_SCHEMA if each.name not in PARTITIONED_BY])
 # Delta's own default; readers of older versions and files that are being written are left alone.
 VACUUM_HOURS = 7 * 24
+_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
+_S3_ANSWER = re.compile(r"<\?xml.*?<Code>(.*?)</Code>\s*<Message>(.*?)</Message>.*", re.DOTALL)
+_REFUSES_HTTP = "URL scheme is not allowed"
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +138,9 @@ class ArchiveTable:
         """Open an archive; where there is none, the error says so."""
         try:
             table = DeltaTable(location.path, storage_options=dict(location.options) or None)
-        except TableNotFoundError:
+        except TableNotFoundError as error:
+            if _is_mistaken(error):
+                raise _unreachable(location, error) from None
             raise NotFound(f"there is no archive at {location.path}") from None
         except (DeltaError, OSError, ValueError) as error:
             raise _unreachable(location, error) from None
@@ -328,7 +334,29 @@ def _visible(directory: Path) -> Iterator[Path]:
     return (each for each in directory.iterdir() if not each.name.startswith("."))
 
 
-def _unreachable(location: ArchiveLocation, error: Exception) -> Unavailable | InvalidRequest:
-    reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-    kind = InvalidRequest if isinstance(error, ValueError | PermissionError) else Unavailable
-    return kind(f"the archive at {location.path} cannot be reached: {reason}")
+def _unreachable(
+    location: ArchiveLocation, error: Exception
+) -> ArchiveUnavailable | InvalidRequest:
+    kind = InvalidRequest if _is_mistaken(error) else ArchiveUnavailable
+    return kind(f"the archive at {location.path} cannot be reached: {one_line(error)}")
+
+
+def _is_mistaken(error: Exception) -> bool:
+    """True when another try would fail alike, whatever the store does."""
+    return isinstance(error, ValueError | PermissionError) or "Unknown scheme" in str(error)
+
+
+def one_line(error: Exception) -> str:
+    """Return what a store said as one line: Delta tells a tree of causes, S3 answers in XML."""
+    told = _COLOUR.sub("", str(error)).replace("Kernel error -> ", "")
+    lines = [line.strip(" \u21b3") for line in _in_xml(told).splitlines()]
+    reason = ": ".join(line for line in lines if line) or type(error).__name__
+    if _REFUSES_HTTP in reason:
+        return f"{reason}; AWS_ALLOW_HTTP=true lets an address begin with http://"
+    # What it knows is a list of dozens.
+    return reason.split(". Known schemes")[0]
+
+
+def _in_xml(told: str) -> str:
+    answer = _S3_ANSWER.search(told)
+    return told if answer is None else f"{told[: answer.start()]}{answer[1]}: {answer[2]}"

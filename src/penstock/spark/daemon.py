@@ -19,9 +19,13 @@ import gc
 import importlib
 import os
 import sys
+from collections.abc import Callable
+from typing import Any
 
 THREADLESS = {"OPENBLAS_NUM_THREADS": "1", "JE_ARROW_MALLOC_CONF": "background_thread:false"}
 RECORD_WORKER = "pyspark.worker"
+# What a worker returns that is not to be used again.
+HUNG_UP = 1
 # Of glibc's malloc.h. Blocks below the first limit come from the heap; of the heap, what is free at
 # its end is kept up to the second one.
 _MMAP_THRESHOLD, _MMAP_THRESHOLD_BYTES = -3, 32 << 20
@@ -42,7 +46,25 @@ def main() -> None:
         os.environ.setdefault(name, value)
     keep_freed_memory()
     load(sys.argv[1] if len(sys.argv) > 1 else RECORD_WORKER)
-    importlib.import_module("pyspark.daemon").manager()
+    daemon: Any = importlib.import_module("pyspark.daemon")
+    daemon.worker = leaving_quietly(daemon.worker)
+    daemon.manager()
+
+
+def leaving_quietly(worker: Callable[..., int]) -> Callable[..., int]:
+    """Let a worker end without a word when Spark has hung up.
+
+    Spark does so when it has heard of a task's failure, which it tells by itself. The trace of a
+    worker that notices would be what people see on their terminal first.
+    """
+
+    def work(*arguments: Any) -> int:
+        try:
+            return worker(*arguments)
+        except (BrokenPipeError, ConnectionResetError):
+            return HUNG_UP
+
+    return work
 
 
 def keep_freed_memory() -> None:

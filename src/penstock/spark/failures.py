@@ -22,6 +22,8 @@ NO_SOURCE_ADVICE = (
     " PYSPARK_PYTHON to one that has, where Spark's server is started"
 )
 _PASSING = ("Python worker failed to connect back", "Python worker exited unexpectedly")
+_TRACE = "Traceback (most recent call last):"
+_PYTHON_ERROR = re.compile(r"[A-Za-z_][\w.]*: ")
 _RAISED = re.compile(r"penstock\.errors\.(\w+): (.*)")
 
 
@@ -33,8 +35,7 @@ def told_error(error: Exception) -> PenstockError:
         return PenstockError(NO_SOURCE_ADVICE)
     found = _RAISED.findall(str(error))
     if not found:
-        first = next((line for line in str(error).splitlines() if line.strip()), repr(error))
-        return PenstockError(f"Spark failed: {first.strip()}")
+        return PenstockError(f"Spark failed: {_told_line(error)}")
     name, message = found[-1]
     kind = getattr(errors, name, None)
     is_known = isinstance(kind, type) and issubclass(kind, PenstockError)
@@ -42,6 +43,15 @@ def told_error(error: Exception) -> PenstockError:
         return PenstockError(message)
     raised: PenstockError = kind(message)
     return raised
+
+
+def _told_line(error: Exception) -> str:
+    """Return what Python raised in a worker, or else the first line."""
+    # Traces of Java follow those of Python.
+    trace = str(error).partition(_TRACE)[2].partition("\n\tat ")[0]
+    raised = [line for line in trace.splitlines() if _PYTHON_ERROR.match(line)]
+    lines = raised[-1:] or [line.strip() for line in str(error).splitlines() if line.strip()]
+    return lines[0] if lines else repr(error)
 
 
 def is_passing(error: Exception) -> bool:

@@ -5,6 +5,7 @@ import shutil
 import socket
 import sys
 from collections.abc import Mapping
+from pathlib import Path
 from urllib.parse import urlsplit
 
 from pyspark.errors import PySparkRuntimeError
@@ -36,6 +37,13 @@ LOCAL_SETTINGS = {
     ),
     "spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
     "spark.driver.defaultJavaOptions": "-Djdk.lang.Process.launchMechanism=VFORK",
+}
+# For commands that tell by themselves what ends a job; `spark.log.level` goes before it.
+QUIET_SETTINGS = {
+    "spark.driver.extraJavaOptions": (
+        f'"-Dlog4j2.configurationFile={Path(__file__).with_name("log4j2.properties").as_uri()}"'
+    ),
+    "spark.ui.showConsoleProgress": "false",
 }
 
 

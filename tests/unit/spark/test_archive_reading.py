@@ -4,13 +4,15 @@ from itertools import pairwise
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from penstock.errors import Corruption
 from penstock.spark import RecordRange, archive_reading
 from penstock.spark.archive_reading import ArchiveReader
-from penstock.spark.archive_table import ArchiveTable
+from penstock.spark.archive_table import FILE_SCHEMA, ArchiveTable
 from penstock.spark.schema import COLUMNS_WITH_HEADERS
 from tests.unit.spark.archives import DAY_MS, NOON_MS, ORDERS, new_table, record_batch, write_files
 
@@ -75,3 +77,27 @@ def test_a_time_is_found_where_it_comes_first(tmp_path: Path) -> None:
     assert found == [10, 10, 11, 11, 13, 13, None]
     assert reader.start(0) == 10
     assert reader.find_time(1, 0) is None
+
+
+def test_a_file_that_is_lost_or_damaged_is_told_with_its_place(tmp_path: Path) -> None:
+    table = new_table(tmp_path)
+    for start in (0, 10):
+        files = write_files(table, record_batch(range(start, start + 10)))
+        table.add(ORDERS, files, {0: start + 10})
+    path = tmp_path / "archive" / table.files(ORDERS)[1].path
+    whole = path.read_bytes()
+    place = f"topic orders partition 0 offset 10: the archive at {tmp_path}/archive"
+
+    values = pq.read_metadata(path).row_group(0).column(FILE_SCHEMA.get_field_index("value"))
+    last = values.data_page_offset + values.total_compressed_size - 1
+    path.write_bytes(whole[:last] + bytes([whole[last] ^ 1]) + whole[last + 1 :])
+    with pytest.raises(Corruption, match=f"{place} cannot read its file topic=.* CRC"):
+        read(table, 0, 20)
+    path.write_bytes(whole[:50])
+    with pytest.raises(Corruption, match=f"{place} cannot read its file"):
+        read(table, 0, 20)
+    path.unlink()
+    with pytest.raises(Corruption, match=f"{place} lacks its file"):
+        read(table, 0, 20)
+
+    assert read(table, 0, 10).num_rows == 10

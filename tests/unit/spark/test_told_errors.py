@@ -25,6 +25,12 @@ def test_what_is_no_error_of_ours_is_told_by_its_first_line() -> None:
     assert str(error) == "Spark failed: Python worker failed to connect back."
 
 
+def test_an_exception_of_python_is_told_without_its_trace() -> None:
+    trace = TRACE.replace("penstock.errors.TopicNotFound", "KeyError")
+
+    assert str(told_error(RuntimeError(trace))).startswith("Spark failed: KeyError: there is no")
+
+
 def test_an_error_that_was_not_wrapped_stays_as_it_is() -> None:
     error = Conflict("another job")
 
