@@ -410,10 +410,15 @@ class ClusterMetadata(RecordlessMachine):
 
     def _check_unresharded(self, topic: Topic) -> None:
         """Partitions that a reshard does not know of would be left out of it."""
-        targets = (each.resharding.target for each in self._topics.values() if each.resharding)
-        is_source = topic.resharding is not None and not topic.resharding.is_switched
-        if is_source or (topic.topic_id in targets and not topic.era):
+        if self.is_in_reshard(topic):
             raise Conflict(f"topic {topic.name!r} takes part in a reshard; cancel that first")
+
+    def is_in_reshard(self, topic: Topic) -> bool:
+        """True while a topic is copied, and for its copy, until they are switched."""
+        if topic.resharding is not None and not topic.resharding.is_switched:
+            return True
+        targets = (each.resharding.target for each in self._topics.values() if each.resharding)
+        return not topic.era and topic.topic_id in targets
 
     def is_in_force(self, fence: int) -> bool:
         """False when a fence was lifted; one that this node has not heard of yet is in force."""

@@ -9,6 +9,7 @@ import asyncio
 import logging
 import uuid
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -426,10 +427,14 @@ class ReplicaSet:
         if named is not None and named.topic_id == topic.topic_id:
             # Otherwise the topic has another name since the round began.
             self._settings[topic.name] = settings
+        log_settings = settings.log
+        if self._metadata.is_in_reshard(topic):
+            # Topic and copy are compared record by record, so neither may lose any by itself.
+            log_settings = replace(log_settings, deletes=False, compacts=False)
         for replicas in topic.replicas:
             log = self.by_group.get(replicas.group)
             if log is not None:
-                log.log.settings = settings.log
+                log.log.settings = log_settings
 
     async def _open_shard(self, number: int, shard: Replicas) -> None:
         directory = self._directories.group_shard(number)

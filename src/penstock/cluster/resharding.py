@@ -5,6 +5,10 @@ writers are turned away by a *fence*, the rest is copied, and both topics change
 command of the metadata. Topic ids, directories and groups of replicas stay with the records;
 settings and the names of queue groups stay with the name.
 
+While a reshard is under way, retention and compaction leave the topic and its copy alone
+(`ReplicaSet`): a record that went from one of them would be missing in the comparison. What
+somebody deletes is deleted. Both go on with the switch, or when the reshard is cancelled.
+
 A fence has a number, given by the metadata and never given twice. It is raised in two places:
 
 1. `FenceTopic` notes the number in the metadata. Nothing is turned away yet.

@@ -28,7 +28,14 @@ from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-from penstock.client import Admin, Connection, Groups, NewTopic, OffsetRange
+from penstock.client import (
+    Admin,
+    Connection,
+    Groups,
+    NewTopic,
+    OffsetRange,
+    TopicDescription,
+)
 from penstock.errors import Conflict, InvalidRequest, TopicNotFound
 from penstock.ids import TopicPartition
 from penstock.spark.failures import is_passing, told_error
@@ -95,9 +102,20 @@ class ReshardVerdict:
 class Reshard:
     """One copy of one topic."""
 
-    def __init__(self, spark: SparkSession, settings: ReshardSettings) -> None:
+    def __init__(
+        self,
+        spark: SparkSession,
+        settings: ReshardSettings,
+        *,
+        begin: Callable[[], None] | None = None,
+    ) -> None:
+        """Find the plan of an earlier run, or make one.
+
+        `begin` is called when both topics exist, and lets the cluster keep all of their records.
+        """
         self._spark = spark
         self._settings = settings
+        self._begin = begin
         self._admin = Admin(Connection(settings.bootstrap))
         self._parts: list[DataFrame] = []
         self._verdict = ReshardVerdict(0, 0, 0, 0)
@@ -285,11 +303,15 @@ class Reshard:
         settings = self._settings
         path = settings.directory / _PLAN_FILE
         described = self._admin.topic(settings.source)
+        if self._begin is None:
+            _check_uncompacted(described)
         if path.exists():
             plan = ReshardPlan(**json.loads(path.read_text()))
             _check_same(plan, settings, described.topic_id)
+            self._enter()
             return plan
         self._create_target(len(described.partitions[0].replicas))
+        self._enter()
         plan = ReshardPlan(
             settings.source,
             described.topic_id,
@@ -299,6 +321,10 @@ class Reshard:
         )
         write_durably(path, json.dumps(asdict(plan)))
         return plan
+
+    def _enter(self) -> None:
+        if self._begin is not None:
+            self._begin()
 
     def _create_target(self, replication_factor: int) -> None:
         settings = self._settings
@@ -332,6 +358,16 @@ def _digests() -> list[Column]:
     held = ["key", "value", "timestamp", "headers"]
     nulls = [F.isnull(name) for name in held]
     return [F.xxhash64(*held, *nulls).alias("digest"), F.hash(*held, *nulls).alias("check")]
+
+
+def _check_uncompacted(source: TopicDescription) -> None:
+    """Refuse a topic that may lose records while it is copied, and its copy likewise."""
+    policy = next(each.value for each in source.settings if each.name == "cleanup.policy")
+    if policy is not None and "compact" in policy:
+        raise InvalidRequest(
+            f"topic {source.name} has cleanup.policy={policy}: compaction would change it and its"
+            " copy while they are compared; without --into it waits until the switch"
+        )
 
 
 def _check_same(plan: ReshardPlan, settings: ReshardSettings, source_id: str) -> None:

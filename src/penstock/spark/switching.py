@@ -142,7 +142,7 @@ class Switch:
 
     def _prepare(self) -> Reshard:
         settings, note = self._settings, self.note
-        job = Reshard(
+        return Reshard(
             self._spark,
             ReshardSettings(
                 bootstrap=settings.bootstrap,
@@ -152,12 +152,16 @@ class Switch:
                 partitions=note.partitions,
                 directory=settings.directory,
             ),
+            begin=self._enter,
         )
+
+    def _enter(self) -> None:
+        """Tell the cluster, which then keeps all records of the topic and its copy."""
+        note = self.note
         begun = self._client.reshards.begin(note.topic, note.reshard_id, target=note.target)
         if begun.phase == "fenced":
             # A run that was killed has left it, and reads may be closed behind it, too.
             self._client.reshards.lift(note.topic, begun.fence)
-        return job
 
     def _switch(self, job: Reshard, copied: int) -> SwitchOutcome:
         """Do behind a fence what needs one."""
