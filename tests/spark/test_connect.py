@@ -95,6 +95,23 @@ def test_a_topic_is_counted(node: NodeProcess, remote: str) -> None:
     assert sum(each["records"] for each in traffic["tables"]["partitions"]) == 100
 
 
+def test_a_topic_is_resharded_and_published_again(
+    node: NodeProcess, remote: str, tmp_path: Path
+) -> None:
+    topic, target = new_topic(node, partitions=2), new_topic(node)
+    publish(node, topic, [b"%d" % number for number in range(50)])
+    where = ("--remote", remote, "--bootstrap", node.bootstrap, "--url", node.http_url, "--json")
+
+    resharding = ("reshard", topic, "--partitions", "3", "--checkpoint", str(tmp_path))
+    resharded = json.loads(penstock(*resharding, *where))
+    replayed = json.loads(penstock("replay", topic, "--into", target, *where))
+
+    assert (resharded["is_switched"], resharded["verdict"]["records"]) == (True, 50)
+    assert replayed["messages"] == 50
+    written = sorted(int(message.value() or b"") for message in read_from(node, target, 50))
+    assert written == list(range(50))
+
+
 def test_a_server_that_is_not_there_is_told_at_once(tmp_path: Path) -> None:
     (port,) = free_ports(1)
     command = ["-m", "penstock.cli", "insight", "traffic", "any", "--remote"]
