@@ -19,7 +19,9 @@ from penstock.spark import (
     ArchiveService,
     ArchiveServiceSettings,
     ArchiveTable,
+    Scope,
     compact_archive,
+    traffic_report,
     verify_archive,
 )
 from tests.kafka_clients import new_topic, publish, wait_until
@@ -117,6 +119,18 @@ def test_a_topic_is_archived_there_and_read_back_when_it_is_gone(
     assert [int(row["value"]) for row in rows] == list(range(200))
     (verdict,) = verify_archive(node.bootstrap, state, storage)
     assert (verdict.records, verdict.is_sound(compacts=False)) == (200, True)
+
+    unarchived = new_topic(node)
+    publish(node, unarchived, [b"1", b"2"])
+    scope = Scope(
+        topics=(topic, unarchived),
+        bootstrap=node.bootstrap,
+        url=node.http_url,
+        includes_deleted=True,
+        storage=storage,
+    )
+    counted = traffic_report(spark, scope).as_json()["tables"]["partitions"]
+    assert [each["records"] for each in counted] == [200, 2]
 
 
 def test_of_two_jobs_one_commits(storage: dict[str, str]) -> None:

@@ -1,6 +1,7 @@
 """`penstock insight`: what logs and delivery journals tell, counted by Spark."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -10,6 +11,7 @@ from penstock.cli.connection import open_admin
 from penstock.cli.options import URL_DEFAULT, Bootstrap, Json, Url
 from penstock.cli.output import Grid, Output
 from penstock.cli.spark import MASTER_DEFAULT, Master, Remote, needing_spark, spark_session
+from penstock.cli.storage import StorageOptions, read_storage_options
 from penstock.cli.times import read_time_ms
 from penstock.cli.waiting import Progress
 from penstock.clock import SystemClock
@@ -59,6 +61,7 @@ def traffic(
     from_time: FromTime = None,
     to_time: ToTime = None,
     include_deleted: IncludeDeleted = False,
+    storage: StorageOptions = None,
     out: Out = None,
     master: Master = MASTER_DEFAULT,
     remote: Remote = None,
@@ -68,7 +71,8 @@ def traffic(
     """Count records and bytes per partition; hot ones have over three times the mean rate."""
     with needing_spark():
         from penstock.spark import traffic_report
-    scope = _scope(topics, from_time, to_time, bootstrap, includes_deleted=include_deleted)
+    scope = _scope(topics, from_time, to_time, bootstrap)
+    scope = _with_archives(scope, storage) if include_deleted else scope
     _report(traffic_report, scope, master, remote, out, as_json=as_json)
 
 
@@ -79,6 +83,7 @@ def hot_keys(
     from_time: FromTime = None,
     to_time: ToTime = None,
     include_deleted: IncludeDeleted = False,
+    storage: StorageOptions = None,
     out: Out = None,
     master: Master = MASTER_DEFAULT,
     remote: Remote = None,
@@ -88,7 +93,8 @@ def hot_keys(
     """Find the keys that most records have."""
     with needing_spark():
         from penstock.spark import hot_keys_report
-    scope = _scope(topics, from_time, to_time, bootstrap, includes_deleted=include_deleted)
+    scope = _scope(topics, from_time, to_time, bootstrap)
+    scope = _with_archives(scope, storage) if include_deleted else scope
     _report(hot_keys_report, scope, master, remote, out, as_json=as_json)
 
 
@@ -138,8 +144,6 @@ def _scope(
     to_time: str | None,
     bootstrap: str,
     url: str = URL_DEFAULT,
-    *,
-    includes_deleted: bool = False,
 ) -> "Scope":
     """Return what a report is about; without topics, all that there are."""
     from penstock.spark import Scope
@@ -158,8 +162,11 @@ def _scope(
         url=url,
         start_ms=start_ms,
         end_ms=end_ms,
-        includes_deleted=includes_deleted,
     )
+
+
+def _with_archives(scope: "Scope", storage: list[str] | None) -> "Scope":
+    return replace(scope, includes_deleted=True, storage=read_storage_options(storage))
 
 
 def _report(

@@ -145,7 +145,10 @@ class Admin:
 
     def _describe(self, name: str) -> Any:
         futures = self.librdkafka.describe_topics(TopicCollection([name]))
-        return self.connection.wait(futures[name], f"describe topic {name}")
+        try:
+            return self.connection.wait(futures[name], f"describe topic {name}")
+        except TopicNotFound:
+            raise TopicNotFound(f"there is no topic {name}") from None
 
     def _settings(self, name: str) -> tuple[TopicSetting, ...]:
         resource = ConfigResource(ResourceType.TOPIC, name)
