@@ -179,7 +179,7 @@ class HistoryCatalog(Catalog):
             if not path:
                 raise InvalidRequest(
                     f"topic {topic} has no archive; `penstock archive enable {topic} --to PATH`"
-                    " makes one, archivePath names another"
+                    " makes one, archivePath or --archive names another"
                 )
             location = ArchiveLocation(path, self._options.archive_options)
             topic_id = self._ask(lambda: self._brokers.topic_id(topic))
