@@ -95,7 +95,7 @@ class Cluster:
         self.replicas.on_unwanted = self._replica_closed
         self.replicas.is_led = self._is_led_elsewhere
         self.member = self.replicas.identity.member
-        self._formation = Formation(self.member, frozenset(self._peers))
+        self._formation = Formation(self.member, frozenset(self._peers), joins=bool(options.join))
         self._founding_file = FoundingFile(workplace.disk, options.data_dir)
         copied = Pace(options.transfer_bytes_per_s, workplace.loop.time)
         self._snapshots = SnapshotExchange(self.links, workplace, copied)
@@ -201,6 +201,8 @@ class Cluster:
     def _adopt(self, cluster_id: str) -> None:
         """Belong to a cluster that others have founded; its leader tells everything else."""
         self._save_founding(cluster_id, Membership())
+        # Others may have been told to join this node.
+        self.links.greet_again()
         logger.info("joining a cluster", extra={"cluster": cluster_id})
 
     def _save_founding(self, cluster_id: str, founding: Membership) -> None:
@@ -515,23 +517,29 @@ class Cluster:
         by that would take the files away from those who have them now.
         """
         await self.replicas.empty_deleted()
-        while not (self.metadata.is_current and self._is_recent(self.metadata)):
-            await self._wait_for_change()
         known: set[int] = set()
+        while not (self.metadata.is_current and self._is_recent(self.metadata)):
+            # Where the others were is the best that it can try, and may be all that it has.
+            known = self._know_nodes(known)
+            await self._wait_for_change()
         while True:
             self._work.clear()
             if self.metadata.is_current and self.replicas.is_metadata_replaceable:
                 await self._replace_metadata()
             version = self.metadata.version
-            for node in self.metadata.nodes.values():
-                self.links.know(NodeId(node.node_id), Address(node.peer_host, node.peer_port))
-            for node_id in known - self.metadata.nodes.keys():
-                self.links.forget(NodeId(node_id))
-            known = set(self.metadata.nodes)
+            known = self._know_nodes(known)
             await self.replicas.reconcile(list(self.metadata.topics.values()))
             self._reconciled_version = version
             await self._notify()
             await self._work.wait()
+
+    def _know_nodes(self, known: set[int]) -> set[int]:
+        """Keep links to the nodes of the cluster, and to no other that was known before."""
+        for node in self.metadata.nodes.values():
+            self.links.know(NodeId(node.node_id), Address(node.peer_host, node.peer_port))
+        for node_id in known - self.metadata.nodes.keys():
+            self.links.forget(NodeId(node_id))
+        return set(self.metadata.nodes)
 
     def _is_recent(self, metadata: ClusterMetadata) -> bool:
         """False while metadata that was begun anew tells of a past that this node has outlived.

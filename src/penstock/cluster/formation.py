@@ -9,7 +9,7 @@ number and incarnation, writes it down too.
 What may crash: a founder that crashes before the membership is durable has told nobody; after that,
 it finds the membership again and goes on telling it. A node that lost its disk has another
 incarnation, is named in no founding membership, and therefore founds and adopts nothing: it asks to
-join.
+join. So does a node that was started to join a cluster, for as long as it takes.
 """
 
 import uuid
@@ -25,8 +25,9 @@ LINK_VERSION = 1
 class Formation:
     """What this node knows about the founding of its cluster."""
 
-    def __init__(self, member: Member, first_nodes: frozenset[int]) -> None:
+    def __init__(self, member: Member, first_nodes: frozenset[int], *, joins: bool = False) -> None:
         self._member = member
+        self._joins = joins
         self._first_nodes = first_nodes | {member.node}
         self._heard: dict[int, Hello] = {}
         self.cluster_id: str | None = None
@@ -76,6 +77,9 @@ class Formation:
                 founding = Membership.decode(hello.founding)
                 if self._member in founding.voters:
                     return hello.cluster_id, founding
+        if self._joins:
+            # Whom it was told to join may not belong to the cluster yet.
+            return None
         is_first = self._member.node == min(self._first_nodes)
         if not is_first or self.missing or any(h.cluster_id for h in self._heard.values()):
             return None

@@ -1,6 +1,8 @@
 """Connections between the nodes of a cluster: one for each pair.
 
-The node with the smaller number dials; both sides then use the same connection. A frame is a size
+The node with the smaller number dials; both sides then use the same connection. When it does not
+for a while, the other one does: a node that has lost its memory may not know where all others are,
+and they know where it is once it has told one of them. A frame is a size
 (uint32), a kind (uint8) and a body. The first frame of each side is its hello: who it is, which
 cluster it belongs to, and the membership that the cluster was founded with; it is sent again when
 one of these changes. A peer that is not who
@@ -57,6 +59,8 @@ _LEADER = struct.Struct(">QQI")
 _UNSENT_BYTES_MAX = 64 * 1024 * 1024
 _DIAL_AGAIN_S = 0.2
 _DIAL_TIMEOUT_S = 3.0
+# How long a node waits to be dialled by one with a smaller number.
+_DIALLED_WITHIN_S = 2.0
 
 
 class RequestKind(IntEnum):
@@ -232,7 +236,7 @@ class Links:
         if node == self._node:
             return
         self._addresses[node] = address
-        if self._node < node and node not in self._dialers:
+        if node not in self._dialers:
             self._dialers[node] = self._spawn(self._keep_dialling(node))
 
     def told(self, node: NodeId, address: Address) -> None:
@@ -358,7 +362,13 @@ class Links:
         return task
 
     async def _keep_dialling(self, node: NodeId) -> None:
+        wait_s = _DIAL_AGAIN_S if self._node < node else _DIALLED_WITHIN_S
+        if self._node > node:
+            await asyncio.sleep(wait_s)
         for attempt in itertools.count():
+            if node in self._links:
+                await asyncio.sleep(wait_s)
+                continue
             address = self._addresses[node]
             if attempt % 2:
                 address = self._told.get(node, address)
@@ -366,10 +376,10 @@ class Links:
                 async with asyncio.timeout(_DIAL_TIMEOUT_S):
                     stream = await self._connect(address)
             except (OSError, TimeoutError):
-                await asyncio.sleep(_DIAL_AGAIN_S)
+                await asyncio.sleep(wait_s)
                 continue
             await self._run_link(stream, expected=node)
-            await asyncio.sleep(_DIAL_AGAIN_S)
+            await asyncio.sleep(wait_s)
 
     async def _connect(self, address: Address) -> PeerStream:
         _, stream = await asyncio.get_running_loop().create_connection(

@@ -226,3 +226,15 @@ def test_a_peer_of_another_version_is_refused(monkeypatch: pytest.MonkeyPatch) -
 
     with pytest.raises(Conflict, match="speaks version 2"):
         one.hear(newer)
+
+
+def test_a_node_that_is_to_join_never_founds_a_cluster() -> None:
+    newcomer = Formation(Member(NodeId(4), Incarnation(401)), frozenset(), joins=True)
+
+    newcomer.heard(Hello(1, 5, 501, None, None))
+    assert newcomer.decide() is None
+    assert not newcomer.must_join
+
+    newcomer.heard(Hello(1, 5, 501, "blue", Membership().encode()))
+    assert newcomer.decide() is None
+    assert newcomer.must_join

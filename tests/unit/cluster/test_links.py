@@ -139,6 +139,22 @@ def test_both_sides_learn_who_the_other_is() -> None:
     run_pair(scene)
 
 
+def test_a_node_that_nobody_dials_dials_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(links_module, "_DIALLED_WITHIN_S", 0.01)
+
+    async def scene(pair: Pair) -> None:
+        port = await pair.one.listen(HOST, 0)
+        pair.two.know(ONE, Address(HOST, port))
+        await until(lambda: pair.one.connected == {TWO} and pair.two.connected == {ONE})
+
+        # The other one hears where it is, and leaves the link as it is.
+        pair.one.know(TWO, Address(HOST, port))
+        await asyncio.sleep(0.05)
+        assert pair.owner_one.lost == pair.owner_two.lost == []
+
+    run_pair(scene)
+
+
 def test_a_peer_that_is_not_where_the_cluster_says_is_looked_for_where_this_node_was_told() -> None:
     async def scene(pair: Pair) -> None:
         port = await pair.two.listen(HOST, 0)
