@@ -61,7 +61,7 @@ def read_answer(call: Call[T], answer: Answer, url: str) -> T:
         if answer.status < 400:
             return call.read(answer.content)
         failure = _failure_of(answer.content).error
-    except msgspec.MsgspecError:
+    except (msgspec.MsgspecError, UnicodeDecodeError):
         shown = answer.content[:100].decode(errors="replace")
         message = f"{url} does not answer like Penstock: status {answer.status}, {shown!r}"
         raise PenstockError(message) from None

@@ -167,6 +167,6 @@ def decode_command(payload: bytes) -> Command:
     """Return the command of a state entry, or raise `InvalidRequest`."""
     try:
         command: Command = decode_committed(payload)
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise InvalidRequest(f"the command cannot be read by this node: {error}") from error
     return command

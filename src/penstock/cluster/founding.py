@@ -35,7 +35,7 @@ class FoundingFile:
         file = self._disk.open(self._path)
         try:
             saved = msgspec.msgpack.decode(file.read_at(0, file.size()), type=_Saved)
-        except msgspec.MsgspecError as error:
+        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
             raise Corruption(f"{self._path} cannot be read: {error}") from error
         return saved.cluster_id, Membership.decode(saved.membership)
 

@@ -41,7 +41,7 @@ class Identity:
         file = disk.open(path)
         try:
             self._saved = msgspec.json.decode(file.read_at(0, file.size()), type=_Saved)
-        except msgspec.MsgspecError as error:
+        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
             raise Corruption(f"{path} cannot be read: {error}") from error
         if self._saved.node_id != node_id:
             raise InvalidConfiguration(

@@ -34,7 +34,7 @@ class PeerRequests:
         """Answer one request."""
         try:
             return await self._answer(kind, body)
-        except msgspec.MsgspecError as error:
+        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
             raise InvalidRequest(
                 f"a request of kind {kind} cannot be read by this node: {error}"
             ) from error

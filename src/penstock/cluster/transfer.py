@@ -171,7 +171,7 @@ def swap_in(disk: Disk, directory: Path) -> None:
     file = disk.open(directory / _COMPLETE)
     try:
         names = msgspec.json.decode(file.read_at(0, file.size()), type=list[str])
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise Corruption(f"{directory / _COMPLETE} cannot be read: {error}") from error
     # A process that was killed before its sync may have left the list in the page cache only.
     disk.sync_directory(directory)

@@ -39,10 +39,11 @@ def test_a_directory_of_another_node_is_refused() -> None:
         Identity(disk, DATA, 4)
 
 
-def test_a_damaged_identity_is_not_drawn_anew() -> None:
+@pytest.mark.parametrize("damaged", [b'{"node_id": 3', b'{"node\xff"'])
+def test_a_damaged_identity_is_not_drawn_anew(damaged: bytes) -> None:
     disk = new_disk()
     Identity(disk, DATA, 3)
-    disk.put(DATA / "identity.json", b'{"node_id": 3')
+    disk.put(DATA / "identity.json", damaged)
 
     with pytest.raises(Corruption, match=r"identity\.json"):
         Identity(disk, DATA, 3)

@@ -71,7 +71,7 @@ def decode_body(body: bytes, kind: type[Body]) -> Body:
     """Decode a body, or raise `InvalidRequest`; nothing stands for `{}`."""
     try:
         return _decoder(kind).decode(body or b"{}")
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         shown = body[:200].decode(errors="replace")
         raise InvalidRequest(f"the body is {shown!r}: {error}") from error
 

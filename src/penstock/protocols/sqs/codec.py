@@ -108,7 +108,7 @@ def _decode_json(target: str, body: bytes) -> Call:
         raise SqsError(SqsError.INVALID_ACTION, f"X-Amz-Target is {target[:80]!r}")
     try:
         parameters = msgspec.json.decode(body or b"{}", type=dict[str, Any])
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise SqsError(SqsError.MALFORMED, f"The body cannot be read: {error}") from None
     return Call(target.removeprefix(_TARGET_PREFIX), parameters, is_json=True)
 

@@ -5,6 +5,7 @@ from msgspec import UNSET
 
 from penstock.errors import InvalidRequest
 from penstock.protocols.http.contents import read_headers, show_headers, to_bytes, to_text
+from penstock.protocols.http.exchange import decode_body
 
 
 @pytest.mark.parametrize(
@@ -48,3 +49,8 @@ def test_headers_that_repeat_or_are_not_text_come_as_pairs_too(
 
 def test_headers_can_be_given_as_pairs() -> None:
     assert read_headers([("a", "1"), ("a", None)]) == (("a", b"1"), ("a", None))
+
+
+def test_a_body_that_is_not_text_is_refused() -> None:
+    with pytest.raises(InvalidRequest, match="can't decode byte 0xff"):
+        decode_body(b'{"value": "\xff"}', dict)
