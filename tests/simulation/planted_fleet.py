@@ -8,7 +8,9 @@ from penstock.cluster import metadata as metadata_module
 from penstock.cluster import stewardship as stewardship_module
 from penstock.cluster.cluster import Cluster
 from penstock.cluster.described import Replicas
+from penstock.cluster.links import Links
 from penstock.cluster.steward import GroupView, Step, next_step
+from penstock.ids import NodeId
 from tests.simulation.planted import Replacements, bug
 
 
@@ -52,3 +54,24 @@ def first_members_are_not_named_by_the_log() -> Replacements:
         return next_step(told, *args)
 
     return [(stewardship_module, "next_step", silent)]
+
+
+@bug
+def a_node_that_starts_looks_for_those_alone_whom_it_was_told_of() -> Replacements:
+    know = Cluster._know_nodes
+
+    def later(self: Cluster, known: set[int]) -> set[int]:
+        return know(self, known) if self.metadata.is_current else known
+
+    return [(Cluster, "_know_nodes", later)]
+
+
+@bug
+def only_the_node_with_the_smaller_number_dials() -> Replacements:
+    keep_dialling = Links._keep_dialling
+
+    async def dial(self: Links, node: NodeId) -> None:
+        if self._node < node:
+            await keep_dialling(self, node)
+
+    return [(Links, "_keep_dialling", dial)]

@@ -429,6 +429,11 @@ class SimDisk:
         if self.trace is not None:
             self.trace.append(f"{operation} {path.name}" if path else operation)
 
+    @property
+    def is_stopped(self) -> bool:
+        """True when the machine went off before an operation."""
+        return self._is_stopped
+
     def check_running(self) -> None:
         """Raise when the machine is off."""
         if self._is_stopped:

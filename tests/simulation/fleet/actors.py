@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from tests.simulation.fleet.fleet import Fleet
 
 TOPICS = ("apples", "pears", "plums")
+NODES_MAX = 6
 
 
 class Actor:
@@ -106,7 +107,7 @@ class Operator(Actor):
     async def act(self, broker: Broker) -> None:
         """Do what an operator may do at any time."""
         deeds = (self._move, self._move, self._move, self._cancel, self._drain, self._balance,
-                 self._transfer)  # fmt: skip
+                 self._transfer, self._add_node, self._remove_node)  # fmt: skip
         deed = self._random.choice(deeds)
         await deed(broker)
         self._fleet.done[deed.__name__.strip("_")] += 1
@@ -143,3 +144,16 @@ class Operator(Actor):
         if place := self._place(broker):
             to = self._random.choice(broker.replicas_of(place))
             await broker.operations.transfer_leader(place, to)
+
+    async def _add_node(self, broker: Broker) -> None:
+        if len(self._fleet.nodes) < NODES_MAX and len(broker.metadata.nodes) < NODES_MAX:
+            self._fleet.add_node()
+
+    async def _remove_node(self, broker: Broker) -> None:
+        held = {node for each in broker.metadata.all_replicas() for node in each.nodes}
+        held |= {node for each in broker.metadata.all_replicas() for node, _ in each.leaving}
+        empty = sorted(broker.metadata.draining - held - {broker.node_id})
+        # One that holds rotten files is no measure of what the others lack.
+        if empty and empty[0] in self._fleet.nodes and not self._fleet.nodes[empty[0]].is_rotten:
+            self._fleet.switch_off(empty[0])
+            await broker.operations.remove_node(empty[0])

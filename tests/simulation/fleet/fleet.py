@@ -6,8 +6,10 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from random import Random
+from typing import Any
 from unittest.mock import patch
 
+from penstock.broker import Broker
 from penstock.cluster import housekeeping
 from penstock.cluster.described import Replicas
 from penstock.cluster.replicated_log import ReplicatedLog
@@ -44,20 +46,50 @@ class Fleet:
         count = nodes or self.random.choice((1, 3, 3, 4, 5, 5))
         self.loses_memory = count >= 3 and self.random.random() < 0.5
         """Whether disks are lost or damaged; then nothing is kept by one node alone."""
-        first = range(1, count + 1)
-        self.nodes = {
-            name: FleetNode(
-                name, first, schedule=self.schedule, wires=self.wires, random=self.random
-            )
-            for name in first
-        }
+        self._first = range(1, count + 1)
+        self.nodes = {name: self._new_node(name, peers=self._first) for name in self._first}
+        self._switched_off: dict[int, FleetNode] = {}
         self.faults = Weather(self)
         self.founder = Founder(self, int(1_500_000 * (0.5 + self.random.random())))
         interval_us = int(40_000 * (1 + 4 * self.random.random()))
         self.writers = [Writer(self, interval_us) for _ in range(2)]
         self.operator = Operator(self, int(1_500_000 * (0.3 + 2 * self.random.random())))
         self._complaints = _Complaints()
+        self._names = set(self._first)
         self._number = 0
+
+    def _new_node(self, name: int, **whom: Any) -> FleetNode:
+        return FleetNode(name, schedule=self.schedule, wires=self.wires, random=self.random, **whom)
+
+    def add_node(self, join: int | None = None) -> None:
+        """Let a machine join that nobody has heard of, by a node that it is told of."""
+        name = max(*self.nodes, *self._names) + 1
+        self._names.add(name)
+        self.nodes[name] = self._new_node(name, join=join or self._some_other(name))
+        self.nodes[name].start()
+
+    def wipe(self, node: FleetNode) -> None:
+        """Put an empty disk in the place of a machine's own, and tell it whom it can reach."""
+        node.wipe()
+        if not set(self._first) <= self.nodes.keys() or node.name not in self._first:
+            node.tell(join=self._some_other(node.name))
+
+    def _some_other(self, name: int) -> int:
+        return self.random.choice([each for each in self.nodes if each != name])
+
+    def switch_off(self, name: int) -> None:
+        """Stop a machine that is to leave the cluster; it must not register again."""
+        node = self.nodes.pop(name)
+        node.stop()
+        self._switched_off[name] = node
+
+    def bring_back_unremoved(self) -> None:
+        """Let machines go on that are still nodes of the cluster, as their removal failed."""
+        for name, node in list(self._switched_off.items()):
+            serving = [each.broker for each in self.nodes.values() if each.is_serving]
+            if any(broker and name in broker.metadata.nodes for broker in serving):
+                self.nodes[name] = self._switched_off.pop(name)
+                node.start()
 
     def next_number(self) -> int:
         """Return a number that nobody had before."""
@@ -121,12 +153,19 @@ class Fleet:
         )
 
     def _check(self, machine: SimMachine) -> None:
+        node = self.nodes.get(machine.name)
+        if node is None:
+            return
+        if node.disk.is_stopped:
+            # A task may have kept to itself that the machine is off.
+            self._complaints.forget()
+            node.stop()
         self._complaints.check()
-        self.referee.check(self.nodes[machine.name])
+        self.referee.check(node)
 
     def end(self) -> None:
         """End all lives, wherever they are."""
-        for node in self.nodes.values():
+        for node in (*self.nodes.values(), *self._switched_off.values()):
             node.stop()
 
     # The end.
@@ -171,9 +210,12 @@ class Fleet:
         return next((lack for each in self._all_replicas() if (lack := self._lack(each))), "")
 
     def _all_replicas(self) -> list[Replicas]:
-        broker = self.nodes[1].broker
+        return list(self._any_broker().metadata.all_replicas())
+
+    def _any_broker(self) -> Broker:
+        broker = next(iter(self.nodes.values())).broker
         assert broker is not None
-        return list(broker.metadata.all_replicas())
+        return broker
 
     def _lack(self, replicas: Replicas) -> str:
         if replicas.leaving or replicas.former:
@@ -193,16 +235,15 @@ class Fleet:
     def _logs(self, replicas: Replicas) -> list[ReplicatedLog]:
         logs = []
         for node_id in replicas.nodes:
-            broker = self.nodes[node_id].broker
+            node = self.nodes.get(node_id)
+            broker = node and node.broker
             log = broker and broker.cluster.replicas.by_group.get(replicas.group)
             if log:
                 logs.append(log)
         return logs
 
     def _check_topics(self) -> None:
-        broker = self.nodes[1].broker
-        assert broker is not None
-        there = {topic.topic_id for topic in broker.metadata.topics.values()}
+        there = {topic.topic_id for topic in self._any_broker().metadata.topics.values()}
         lost = self.founder.created - self.founder.doomed - there
         require(not lost, "topics are gone that nobody deleted", lost)
 
@@ -267,6 +308,10 @@ class _Complaints(logging.Handler):
             logger.removeHandler(self)
             logger.setLevel(level)
             logging.disable(disabled)
+
+    def forget(self) -> None:
+        """What a machine says that goes off at this moment is nothing to go by."""
+        self._heard.clear()
 
     def check(self) -> None:
         """Raise what was heard first."""

@@ -1,7 +1,7 @@
 """A machine of a fleet, over many lives of its process and some of its disk."""
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import replace
 from pathlib import Path
 from random import Random
@@ -49,7 +49,14 @@ class FleetNode:
     """One machine, and the node that runs on it."""
 
     def __init__(
-        self, name: int, first: range, *, schedule: Schedule, wires: SimWires, random: Random
+        self,
+        name: int,
+        *,
+        peers: Iterable[int] = (),
+        join: int | None = None,
+        schedule: Schedule,
+        wires: SimWires,
+        random: Random,
     ) -> None:
         self.name = name
         self.disk = SimDisk()
@@ -64,12 +71,20 @@ class FleetNode:
         self.disk_us = 300
         self.flushes_here = 0.5
         self.starts = 0
-        peers = ",".join(f"{each}={host(each)}:{PEER_PORT}" for each in first)
-        self._options = replace(OPTIONS, node_id=name, host=host(name), peers=peers)
+        self._options = replace(OPTIONS, node_id=name, host=host(name), peer_port=PEER_PORT)
+        self.tell(peers=peers, join=join)
         self._schedule = schedule
         self._wires = wires
         self._random = random
         self._housekeeping: asyncio.Task[None] | None = None
+
+    def tell(self, *, peers: Iterable[int] = (), join: int | None = None) -> None:
+        """Say from the next start on who the first nodes are, or whom to join."""
+        self._options = replace(
+            self._options,
+            peers=",".join(f"{each}={host(each)}:{PEER_PORT}" for each in peers),
+            join="" if join is None else f"{host(join)}:{PEER_PORT}",
+        )
 
     @property
     def is_on(self) -> bool:
@@ -148,8 +163,15 @@ class FleetNode:
         """Run something on this machine until it ends or the machine stops."""
         assert self.machine.process is not None
         task = self.machine.process.create_task(work)
-        task.add_done_callback(_raise)
+        task.add_done_callback(self._raise)
         return task
+
+    def _raise(self, task: asyncio.Task[None]) -> None:
+        """A task that fails in a way that nobody foresaw ends the simulation."""
+        if task.cancelled() or self.disk.is_stopped:
+            return
+        if (error := task.exception()) is not None:
+            raise error
 
     def ask(self, work: Callable[..., Coroutine[Any, Any, None]], *args: Any) -> None:
         """Let the node do something, soon."""
@@ -176,9 +198,3 @@ class FleetNode:
 
     def _randrange(self, count: int) -> int:
         return int(self._random.random() * count)
-
-
-def _raise(task: asyncio.Task[None]) -> None:
-    """A task that fails in a way that nobody foresaw ends the simulation."""
-    if not task.cancelled() and (error := task.exception()) is not None:
-        raise error

@@ -4,9 +4,11 @@ from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 from penstock.broker import Broker, NewMessage, NewTopic, Published
+from penstock.cluster import METADATA_GROUP
+from penstock.cluster.replicated_log import ReplicatedLog
 from penstock.ids import TopicPartition
 from tests.simulation.fleet.fleet import Fleet
-from tests.simulation.fleet.node import DATA
+from tests.simulation.fleet.node import DATA, FleetNode
 from tests.simulation.fleet.referee import value_of
 from tests.simulation.referee import require
 
@@ -66,6 +68,13 @@ class Play:
                 return
             self.fleet.advance(_STEP_US)
         require(False, "never reached", claim)
+
+    def remove(self, node: int, *, by: int) -> None:
+        """Drain a node, switch it off and let another one remove it."""
+        self.do(by, lambda broker: broker.operations.drain(node))
+        self.fleet.become_whole()
+        self.fleet.switch_off(node)
+        self.do(by, lambda broker: broker.operations.remove_node(node))
 
     def wait_until_gone(self, node: int) -> None:
         """Wait until a node has given its replica up, files and all."""
@@ -143,7 +152,61 @@ def disk_of_one_after_the_other_is_lost() -> None:
     play(script, nodes=3)
 
 
+def all_nodes_restart_after_the_first_have_left() -> None:
+    """Whom they were told to join is gone; what is left is what they have written down."""
+
+    def script(play: Play) -> None:
+        for _ in range(3):
+            play.fleet.add_node(join=1)
+        play.fleet.become_whole()
+        play.create(4, [4, 5, 6])
+        play.publish(4, 3)
+        for first in (1, 2, 3):
+            play.remove(first, by=4)
+        for node in play.fleet.nodes.values():
+            node.stop()
+        play.fleet.become_whole()
+        play.publish(5, 3)
+
+    play(script, nodes=3)
+
+
+def node_that_lost_its_disk_does_not_know_who_leads() -> None:
+    """The leader of the metadata came later than the nodes that it was told of."""
+
+    def script(play: Play) -> None:
+        play.fleet.add_node(join=1)
+        # It is told of a node that does not belong to the cluster yet.
+        play.fleet.add_node(join=4)
+        play.fleet.become_whole()
+        play.create(1, [1, 2, 3])
+        play.publish(1, 3)
+        play.wait_until(lambda: _votes_on_metadata(play.fleet.nodes[5]), "node 5 votes")
+        play.do(1, lambda broker: broker.cluster.leadership.transfer(METADATA_GROUP, 5))
+        play.wait_until(lambda: _leads_metadata(play.fleet.nodes[5]), "node 5 leads the metadata")
+        play.fleet.wipe(play.fleet.nodes[2])
+        play.fleet.become_whole()
+
+    play(script, nodes=3)
+
+
+def _votes_on_metadata(node: FleetNode) -> bool:
+    log = _metadata_log(node)
+    return log.identity.member in log.raft.membership.voters
+
+
+def _leads_metadata(node: FleetNode) -> bool:
+    return _metadata_log(node).is_serving
+
+
+def _metadata_log(node: FleetNode) -> ReplicatedLog:
+    assert node.broker is not None
+    return node.broker.cluster.replicas.log_of(METADATA_GROUP)
+
+
 SCRIPTS = (
+    all_nodes_restart_after_the_first_have_left,
+    node_that_lost_its_disk_does_not_know_who_leads,
     all_first_members_are_down_until_their_partition_has_been_moved,
     disk_of_one_after_the_other_is_lost,
     first_member_is_down_until_its_partition_has_been_moved,

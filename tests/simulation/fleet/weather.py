@@ -65,9 +65,10 @@ class Weather:
 
     def repair(self) -> None:
         """Do for nodes that are down or have lost a log what an operator does."""
+        self._fleet.bring_back_unremoved()
         for node in self._fleet.nodes.values():
             if node.is_rotten:
-                node.wipe()
+                self._fleet.wipe(node)
             elif node.has_failed:
                 node.cuts_power = True
                 node.stop()
@@ -99,7 +100,11 @@ class Weather:
     def _stop(self, node: "FleetNode", *, cuts_power: bool) -> None:
         node.cuts_power = cuts_power
         node.stop()
-        self._later(3_000_000 * self._random.random() ** 2, node.start)
+        self._later(3_000_000 * self._random.random() ** 2, self._start, node)
+
+    def _start(self, node: "FleetNode") -> None:
+        if self._fleet.nodes.get(node.name) is node:
+            node.start()
 
     def _kill(self) -> None:
         if node := self._some():
@@ -121,7 +126,7 @@ class Weather:
 
     def _restart(self, node: "FleetNode") -> None:
         node.disk.run_on()
-        node.start()
+        self._start(node)
 
     def _stop_everyone(self) -> None:
         self.counts["everyone stops"] += 1
@@ -133,7 +138,7 @@ class Weather:
         if node := self._some():
             self.counts["stop in good order"] += 1
             node.retire()
-            self._later(3_000_000 + 3_000_000 * self._random.random(), node.start)
+            self._later(3_000_000 + 3_000_000 * self._random.random(), self._start, node)
 
     def _pause(self) -> None:
         if node := self._some():
@@ -193,7 +198,7 @@ class Weather:
         if node.has_failed or not node.is_on:
             node.cuts_power = True
             node.stop()
-            node.start()
+            self._start(node)
 
     def _wipe(self) -> None:
         """A machine loses its disk."""
@@ -201,7 +206,7 @@ class Weather:
 
     def _wipe_one(self, node: "FleetNode") -> None:
         self.counts["wiped disk"] += 1
-        node.wipe()
+        self._fleet.wipe(node)
         node.start()
 
     def _flip_bit(self) -> None:
@@ -231,8 +236,9 @@ class Weather:
             self._later(200_000, self._when_whole, act, tries - 1)
 
     def _replace_rotten(self, node: "FleetNode") -> None:
-        node.wipe()
-        node.start()
+        if self._fleet.nodes.get(node.name) is node:
+            self._fleet.wipe(node)
+            node.start()
 
     def _jump_clock(self) -> None:
         if node := self._some():
