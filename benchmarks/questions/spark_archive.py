@@ -2,7 +2,8 @@
 
 A run archives all that is there, from the first fetch to the commit and the report to the cluster,
 in one session with two cores; the node runs on the same machine. Then Spark counts the same records
-from the Parquet files that were written. Values are text of which half can be compressed away.
+from the Parquet files that were written, which are on the disk and not in memory by then. Values
+are text of which half can be compressed away.
 """
 
 import time

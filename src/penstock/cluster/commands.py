@@ -19,6 +19,8 @@ class RegisterNode(msgspec.Struct, frozen=True, tag="register_node"):
     """Add a node, or note its new address or incarnation."""
 
     node: Node
+    is_repeated: bool = False
+    """Whether the node has said so before since it started: one that was removed stays away."""
 
 
 class RemoveNode(msgspec.Struct, frozen=True, tag="remove_node"):

@@ -164,9 +164,10 @@ class ClusterMetadata(RecordlessMachine):
             case FormCluster(cluster_id):
                 self.cluster_id = self.cluster_id or cluster_id
                 return None
-            case RegisterNode(node):
-                self.nodes[node.node_id] = node
-                self._changed()
+            case RegisterNode(node, is_repeated):
+                if node.node_id in self.nodes or not is_repeated:
+                    self.nodes[node.node_id] = node
+                    self._changed()
                 return None
             case RemoveNode(node_id):
                 self._remove_node(node_id)

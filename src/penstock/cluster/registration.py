@@ -29,16 +29,21 @@ class Registration:
     async def register(self, description: Node) -> None:
         """Say who this node is; returns when it has caught up with the metadata."""
         self._description = description
-        await self.repeat()
+        await self._announce(description, is_repeated=False)
 
     async def repeat(self) -> None:
-        """Say it again, with the incarnations of now; before the first time, that one will do."""
-        if self._description is None:
-            return
+        """Say it again, with the incarnations of now; before the first time, that one will do.
+
+        It may cross with the removal of this node, which must not be undone by it.
+        """
+        if self._description is not None:
+            await self._announce(self._description, is_repeated=True)
+
+    async def _announce(self, description: Node, *, is_repeated: bool) -> None:
         async with self._turn:
             while True:
                 replaced = self._identity.replaced
-                node = msgspec.structs.replace(self._description, replaced=replaced)
+                node = msgspec.structs.replace(description, replaced=replaced)
                 with suppress(Unavailable):
-                    await self._changes.change(RegisterNode(node))
+                    await self._changes.change(RegisterNode(node, is_repeated))
                     return

@@ -155,5 +155,6 @@ class Operator(Actor):
         empty = sorted(broker.metadata.draining - held - {broker.node_id})
         # One that holds rotten files is no measure of what the others lack.
         if empty and empty[0] in self._fleet.nodes and not self._fleet.nodes[empty[0]].is_rotten:
-            self._fleet.switch_off(empty[0])
+            self._fleet.removals.add(empty[0])
             await broker.operations.remove_node(empty[0])
+            self._fleet.switch_off(empty[0])

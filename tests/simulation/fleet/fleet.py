@@ -48,6 +48,8 @@ class Fleet:
         """Whether disks are lost or damaged; then nothing is kept by one node alone."""
         self._first = range(1, count + 1)
         self.nodes = {name: self._new_node(name, peers=self._first) for name in self._first}
+        self.removals: set[int] = set()
+        """Nodes whose removal was asked for, whatever was answered."""
         self._switched_off: dict[int, FleetNode] = {}
         self.faults = Weather(self)
         self.founder = Founder(self, int(1_500_000 * (0.5 + self.random.random())))
@@ -78,18 +80,28 @@ class Fleet:
         return self.random.choice([each for each in self.nodes if each != name])
 
     def switch_off(self, name: int) -> None:
-        """Stop a machine that is to leave the cluster; it must not register again."""
-        node = self.nodes.pop(name)
-        node.stop()
-        self._switched_off[name] = node
+        """Stop the machine of a node that was removed."""
+        if name in self.nodes:
+            self._switched_off[name] = self.nodes.pop(name)
+            self._switched_off[name].stop()
 
-    def bring_back_unremoved(self) -> None:
-        """Let machines go on that are still nodes of the cluster, as their removal failed."""
-        for name, node in list(self._switched_off.items()):
-            serving = [each.broker for each in self.nodes.values() if each.is_serving]
-            if any(broker and name in broker.metadata.nodes for broker in serving):
+    def follow_removals(self) -> None:
+        """Switch off what was removed without an answer, and on what has joined again since."""
+        for name in sorted(self.removals & self.nodes.keys()):
+            others = self._known_nodes(apart_from=name)
+            if others and all(name not in known for known in others):
+                self.switch_off(name)
+        for name in list(self._switched_off):
+            if any(name in known for known in self._known_nodes(apart_from=name)):
                 self.nodes[name] = self._switched_off.pop(name)
-                node.start()
+                self.nodes[name].start()
+
+    def _known_nodes(self, *, apart_from: int) -> list[set[int]]:
+        return [
+            set(node.broker.metadata.nodes)
+            for node in self.nodes.values()
+            if node.is_serving and node.broker is not None and node.name != apart_from
+        ]
 
     def next_number(self) -> int:
         """Return a number that nobody had before."""

@@ -70,11 +70,11 @@ class Play:
         require(False, "never reached", claim)
 
     def remove(self, node: int, *, by: int) -> None:
-        """Drain a node, switch it off and let another one remove it."""
+        """Drain a node, remove it and switch it off."""
         self.do(by, lambda broker: broker.operations.drain(node))
         self.fleet.become_whole()
-        self.fleet.switch_off(node)
         self.do(by, lambda broker: broker.operations.remove_node(node))
+        self.fleet.switch_off(node)
 
     def wait_until_gone(self, node: int) -> None:
         """Wait until a node has given its replica up, files and all."""

@@ -65,8 +65,8 @@ class Weather:
 
     def repair(self) -> None:
         """Do for nodes that are down or have lost a log what an operator does."""
-        self._fleet.bring_back_unremoved()
-        for node in self._fleet.nodes.values():
+        self._fleet.follow_removals()
+        for node in list(self._fleet.nodes.values()):
             if node.is_rotten:
                 self._fleet.wipe(node)
             elif node.has_failed:

@@ -12,10 +12,12 @@ from penstock.cluster.commands import (
     Command,
     CreateTopic,
     DeleteTopic,
+    RegisterNode,
+    RemoveNode,
     SettleReplicas,
     encode_command,
 )
-from penstock.cluster.described import Replicas
+from penstock.cluster.described import Node, Replicas
 from penstock.errors import InvalidPartitionCount, TopicExists, TopicNotFound, Unavailable
 from penstock.ids import EntryIndex
 from penstock.log import StateEntry
@@ -41,6 +43,19 @@ def test_the_first_members_of_a_new_group_found_it() -> None:
     metadata, _ = with_topic(ONE, TWO, THREE)
 
     assert replicas_of(metadata).founders == replicas_of(metadata).members == (ONE, TWO, THREE)
+
+
+def test_a_node_that_was_removed_comes_back_by_a_start_alone() -> None:
+    metadata, _ = with_topic(ONE)
+    node = Node(4, 44, "four", 9191, "four", 9092, 8080)
+    applied(metadata, RegisterNode(node))
+    applied(metadata, RemoveNode(4))
+
+    applied(metadata, RegisterNode(node, is_repeated=True))
+    assert 4 not in metadata.nodes
+
+    applied(metadata, RegisterNode(node))
+    assert metadata.nodes[4] == node
 
 
 def test_the_first_members_found_a_group_also_while_it_is_being_moved() -> None:
