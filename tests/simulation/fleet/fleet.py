@@ -41,8 +41,8 @@ class Fleet:
         self.schedule = Schedule()
         self.wires = SimWires(self.schedule, self.random)
         self.referee = FleetReferee()
-        self.refused: Counter[str] = Counter()
         self.done: Counter[str] = Counter()
+        """What operators have asked for and got."""
         count = nodes or self.random.choice((1, 3, 3, 4, 5, 5))
         self.loses_memory = count >= 3 and self.random.random() < 0.5
         """Whether disks are lost or damaged; then nothing is kept by one node alone."""
