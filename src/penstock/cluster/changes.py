@@ -100,7 +100,7 @@ class MetadataChanges:
 
     async def _propose_here(self, log: ReplicatedLog, payload: bytes) -> _Outcome:
         command = decode_command(payload)
-        check_command(command, self._metadata)
+        check_command(command, self._metadata, log.raft.membership)
         result = await log.propose_state(encode_command(command))
         log.announce_commit()
         topic = result if isinstance(result, Topic) else None

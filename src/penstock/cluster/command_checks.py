@@ -14,10 +14,12 @@ from penstock.cluster.commands import (
     CreateTopic,
     PlaceShards,
     RegisterNode,
+    RemoveNode,
 )
 from penstock.cluster.described import Node
 from penstock.cluster.metadata import ClusterMetadata
-from penstock.errors import InvalidReplication, InvalidRequest, NotFound
+from penstock.errors import Conflict, InvalidReplication, InvalidRequest, NotFound
+from penstock.raft import Membership
 
 _PRODUCER_IDS_MAX = 1_000_000
 _PORT_MAX = 65_535
@@ -25,9 +27,11 @@ _PORT_MAX = 65_535
 Members = Sequence[tuple[int, int]]
 
 
-def check_command(command: Command, metadata: ClusterMetadata) -> None:
-    """Raise when a command must not be proposed."""
+def check_command(command: Command, metadata: ClusterMetadata, voters: Membership) -> None:
+    """Raise when a command must not be proposed; `voters` are those of the metadata."""
     match command:
+        case RemoveNode(node_id):
+            _check_majority_without(node_id, voters)
         case RegisterNode(node):
             _check_node(node)
         case PlaceShards(placement) | CreateTopic(placement=placement):
@@ -53,6 +57,16 @@ def _check_node(node: Node) -> None:
     for port in (node.peer_port, node.kafka_port, node.http_port):
         if not 0 <= port <= _PORT_MAX:
             raise InvalidRequest(f"node {node.node_id} names port {port}, not 0 to {_PORT_MAX}")
+
+
+def _check_majority_without(node_id: int, membership: Membership) -> None:
+    """A node that was removed may be switched off at once."""
+    others = [voter for voter in membership.voters if voter.node != node_id]
+    if len(others) < membership.quorum:
+        raise Conflict(
+            f"node {node_id} is one of {len(membership.voters)} that vote on the metadata, and the"
+            " others are no majority; drain it, which takes its vote, and try again"
+        )
 
 
 def _check_growth(command: AddPartitions, metadata: ClusterMetadata) -> None:

@@ -79,7 +79,7 @@ class Stewardship:
         if not self._metadata.shards:
             return self._replacements()
         nodes = metadata_members(self._metadata, log.raft.membership)
-        count = metadata_voter_count(len(nodes))
+        count = metadata_voter_count(len(nodes), draining=len(self._metadata.draining))
         is_settled = self._take_step(log, nodes[:count], nodes[count:])
         commands = self._replacements()
         if is_settled and not commands:
@@ -175,8 +175,13 @@ def metadata_members(metadata: ClusterMetadata, membership: Membership) -> list[
     )
 
 
-def metadata_voter_count(nodes: int) -> int:
-    """Return how many of the nodes vote: an odd number, as one more could fail and help nothing."""
+def metadata_voter_count(nodes: int, *, draining: int = 0) -> int:
+    """Return how many of the nodes vote: an odd number, as one more could fail and help nothing.
+
+    Whoever stays alone votes alone: with another vote, it could not go on without the other node.
+    """
+    if nodes - draining == 1:
+        return 1
     count = min(nodes, METADATA_VOTERS_MAX)
     return count - 1 if count > 2 and count % 2 == 0 else count
 

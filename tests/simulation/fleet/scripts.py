@@ -204,7 +204,27 @@ def _metadata_log(node: FleetNode) -> ReplicatedLog:
     return node.broker.cluster.replicas.log_of(METADATA_GROUP)
 
 
+def one_of_two_nodes_is_removed_and_switched_off() -> None:
+    """The metadata must have a majority without it as soon as the removal is answered."""
+
+    def script(play: Play) -> None:
+        play.fleet.add_node(join=1)
+        play.fleet.become_whole()
+        play.create(1, [1, 2])
+        play.publish(1, 3)
+        play.do(2, lambda broker: broker.operations.drain(1, may_shrink=True))
+        play.fleet.become_whole()
+        play.wait_until(lambda: not _votes_on_metadata(play.fleet.nodes[1]), "node 1 has no vote")
+        play.do(2, lambda broker: broker.operations.remove_node(1))
+        play.fleet.switch_off(1)
+        play.publish(2, 3)
+        play.do(2, lambda broker: broker.topics.grow(TOPIC, 2))
+
+    play(script, nodes=1)
+
+
 SCRIPTS = (
+    one_of_two_nodes_is_removed_and_switched_off,
     all_nodes_restart_after_the_first_have_left,
     node_that_lost_its_disk_does_not_know_who_leads,
     all_first_members_are_down_until_their_partition_has_been_moved,

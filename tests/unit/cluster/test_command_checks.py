@@ -15,11 +15,14 @@ from penstock.cluster.commands import (
     CreateTopic,
     DrainNode,
     RegisterNode,
+    RemoveNode,
     decode_command,
     encode_command,
 )
-from penstock.errors import InvalidRequest, PenstockError
+from penstock.errors import Conflict, InvalidRequest, PenstockError
+from penstock.ids import NodeId
 from penstock.log import StateEntry
+from penstock.raft import Incarnation, Member, Membership
 
 ONE, TWO, STRANGER = (1, 10), (2, 20), (9, 90)
 TOPIC = uuid.uuid4()
@@ -62,7 +65,7 @@ def test_a_command_that_no_node_could_carry_out_is_refused(
     metadata: ClusterMetadata, command: Command, named: str
 ) -> None:
     with pytest.raises(PenstockError, match=named):
-        check_command(command, metadata)
+        check_command(command, metadata, Membership())
 
 
 def test_sound_commands_pass(metadata: ClusterMetadata) -> None:
@@ -72,7 +75,7 @@ def test_sound_commands_pass(metadata: ClusterMetadata) -> None:
         DrainNode(2, True),
         AllocateProducerIds(1_000),
     ):
-        check_command(command, metadata)
+        check_command(command, metadata, Membership())
 
 
 @pytest.mark.parametrize(
@@ -87,3 +90,15 @@ def test_sound_commands_pass(metadata: ClusterMetadata) -> None:
 def test_bytes_that_are_no_known_command_are_refused(payload: bytes) -> None:
     with pytest.raises(InvalidRequest, match="cannot be read by this node"):
         decode_command(payload)
+
+
+def test_a_node_that_the_metadata_cannot_do_without_is_not_removed(
+    metadata: ClusterMetadata,
+) -> None:
+    one, two, three = (Member(NodeId(each), Incarnation(1)) for each in (1, 2, 3))
+
+    with pytest.raises(Conflict, match="node 2 is one of 2 that vote"):
+        check_command(RemoveNode(2), metadata, Membership.of([one, two]))
+
+    check_command(RemoveNode(2), metadata, Membership.of([one], [two]))
+    check_command(RemoveNode(2), metadata, Membership.of([one, two, three]))

@@ -125,6 +125,13 @@ def test_an_odd_number_of_nodes_votes_on_the_metadata() -> None:
     assert [metadata_voter_count(nodes) for nodes in range(1, 9)] == [1, 2, 3, 3, 5, 5, 5, 5]
 
 
+def test_a_node_that_stays_alone_votes_alone() -> None:
+    assert metadata_voter_count(2, draining=1) == 1
+    assert metadata_voter_count(3, draining=2) == 1
+    assert metadata_voter_count(3, draining=1) == 3
+    assert metadata_voter_count(2, draining=2) == 2
+
+
 def test_voters_of_the_metadata_stay_until_they_are_drained() -> None:
     metadata = ClusterMetadata()
     for node in (1, 2, 3, 4):
