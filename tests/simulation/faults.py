@@ -5,30 +5,27 @@ nothing but crashes and others nothing but a bad network. No fault takes more th
 memories: what a majority has forgotten nobody can bring back.
 """
 
-from collections import Counter
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from penstock.errors import PenstockError
 from penstock.ids import NodeId
 from penstock.raft import Member, Membership
+from tests.simulation.strikes import Strikes
 
 if TYPE_CHECKING:
     from tests.simulation.node import Node
     from tests.simulation.world import World
 
 
-class Faults:
+class Faults(Strikes):
     """Draws faults until `end`."""
 
     def __init__(self, world: "World") -> None:
-        self.counts: Counter[str] = Counter()
-        self.on_fault: Callable[[str], None] = lambda name: None
+        interval_us = int(100_000 + 1_000_000 * world.random.random() ** 2)
+        super().__init__(world.schedule, world.random, interval_us)
         self._world = world
-        self._random = world.random
-        self._is_over = False
         self._everyone = True
-        self._interval_us = int(100_000 + 1_000_000 * self._random.random() ** 2)
         actions: list[tuple[Callable[[], None], float]] = [
             (self._kill, 3),
             (self._cut_power, 3),
@@ -50,9 +47,7 @@ class Faults:
             (self._flip_bit, 0.7),
             (self._jump_clock, 2),
         ]
-        chosen = [pair for pair in actions if self._random.random() < 0.55] or actions
-        self._actions = [action for action, _ in chosen]
-        self._weights = [weight * (0.3 + self._random.random()) for _, weight in chosen]
+        self._choose(actions)
         for node in world.nodes.values():
             node.on_down = self._went_down
             node.clock.rate = 1 + 0.1 * (self._random.random() - 0.5)
@@ -66,7 +61,7 @@ class Faults:
             network.loss = 0.05 * random()
             network.repetition = 0.05 * random()
             network.slowness = 0.1 * random()
-        self._later(self._interval_us, self._strike)
+        self._begin_strikes()
 
     def end(self) -> None:
         """Stop all faults and take back those that last."""
@@ -103,19 +98,6 @@ class Faults:
     def wants_everyone(self) -> bool:
         """Whether all nodes shall be voters now."""
         return self._everyone
-
-    def _later(self, delay_us: float, act: Callable[..., None], *args: object) -> None:
-        self._world.schedule.later(int(delay_us), self._unless_over, act, *args)
-
-    def _unless_over(self, act: Callable[..., None], *args: object) -> None:
-        if not self._is_over:
-            act(*args)
-
-    def _strike(self) -> None:
-        self._later(self._interval_us * (0.2 + 1.6 * self._random.random()), self._strike)
-        action = self._random.choices(self._actions, self._weights)[0]
-        self.on_fault(action.__name__.strip("_"))
-        action()
 
     def _some(self) -> "Node | None":
         on = [node for node in self._world.nodes.values() if node.is_on]

@@ -5,11 +5,10 @@ from collections.abc import Callable, Coroutine
 from pathlib import Path
 from random import Random
 from types import SimpleNamespace
-from typing import Any, Protocol
+from typing import Any
 
 from penstock.broker.groups import ShardMachine
 from penstock.cluster.changes import MetadataChanges
-from penstock.cluster.flush_pace import FlushPace
 from penstock.cluster.housekeeping import Housekeeper
 from penstock.cluster.machine import Machine
 from penstock.cluster.metadata import ClusterMetadata
@@ -21,7 +20,6 @@ from penstock.cluster.rests import Rests
 from penstock.cluster.snapshot_exchange import SnapshotExchange
 from penstock.cluster.topic_machine import TopicMachine
 from penstock.cluster.upkeep import Upkeep
-from penstock.cluster.workplace import Workplace
 from penstock.delivery import GroupSettings
 from penstock.errors import Corruption, PenstockError
 from penstock.groups import GroupLimits
@@ -39,15 +37,11 @@ from penstock.raft import (
     Snapshot,
 )
 from penstock.testing import (
-    DriftingClock,
     MachineStopped,
     Schedule,
-    SimDisk,
-    SimExecutor,
-    SimLoop,
-    SimMachine,
     SimNetwork,
 )
+from tests.simulation.computer import Computer
 from tests.simulation.members import new_groups
 from tests.simulation.referee import EXPIRY_MS, Referee, require
 from tests.simulation.requests import Requests
@@ -100,35 +94,7 @@ class WatchedLog(ReplicatedLog):
         self.witness.referee.check_installed(self.witness, snapshot.index)
 
 
-class PacedNode(Protocol):
-    """What decides where a machine's flushes run."""
-
-    clock: DriftingClock
-    disk_us: int
-    flushes_here: float
-
-    def draws(self, chance: float) -> bool:
-        """Let chance decide."""
-
-
-class DrawnPace(FlushPace):
-    """Lets chance decide where a flush runs, as a visit to the disk takes no time here."""
-
-    def __init__(self, node: PacedNode) -> None:
-        super().__init__(node.clock)
-        self._node = node
-
-    def may_run_here(self, log: object) -> bool:
-        node = self._node
-        is_slow = node.disk_us > 1_000
-        return not is_slow and super().may_run_here(log) and node.draws(node.flushes_here)
-
-    def ended(self, duration_s: float) -> None:
-        super().ended(duration_s)
-        self.is_quick = self._node.flushes_here > 0
-
-
-class Node:
+class Node(Computer):
     """A machine over many lives of its process and some lives of its disk."""
 
     def __init__(
@@ -144,33 +110,22 @@ class Node:
         groups: dict[str, GroupSettings] | None = None,
         workload: Workload = Workload.RECORDS,
     ) -> None:
-        self.name = name
+        super().__init__(name, schedule=schedule, random=random)
         self.settings = settings
         self.groups = groups or {}
         """The settings of queue groups."""
         self.workload = workload
         self.member = Member(NodeId(name), Incarnation(incarnation))
         self.directory = DIRECTORY
-        self.disk = SimDisk()
-        self.machine = SimMachine(name, self._halted)
-        self.clock = DriftingClock(schedule)
         self.referee = referee
         self.founders: Membership | None = None
         """Who founds the group; None for a node that joins a group that exists."""
         self.partition: Partition | None = None
         self.log: WatchedLog | None = None
-        self.is_rotten = False
-        """A bit was flipped on this disk; only a new disk makes that good."""
         self.is_unfit = False
         """The disk or what is on it is no good, and the replica has said so."""
-        self.cuts_power = False
-        """Whether the next stop takes what was not synced."""
-        self.disk_us = 300
-        self.flushes_here = 0.0
-        """How many of the small flushes run on the loop."""
         self.copy_bytes_per_s = 300_000
         self.copies = 0
-        self.starts = 0
         self.rests_begun = 0
         self._tidied: ReplicatedLog | None = None
         self.on_down: Callable[[Node], None] = lambda node: None
@@ -181,35 +136,23 @@ class Node:
         self.watermark_seen = 0
         self.led_term = -1
         self.durable_term = 0
-        self._schedule = schedule
         self._network = network
-        self._random = random
         self._paths: dict[tuple[int, str], Path] = {}
         self._lonely_ticks = 0
         network.join(self.member.node, self.machine, self._receive, self._hear)
 
     # Lives.
 
-    @property
-    def is_on(self) -> bool:
-        return self.machine.is_on
-
     def start(self) -> None:
         """Start the process; recovery may end it again."""
         if self.machine.is_on:
             return
-        self.starts += 1
-        loop = SimLoop(self._schedule, self.machine, delay_us=self._wake_us, rate=self.clock.rate)
-        executor = SimExecutor(self._schedule, self.machine, self._job_us)
-        self.machine.start(loop)
-        self.workplace = Workplace(
-            loop, executor, self.disk, self.clock, self._randrange, DrawnPace(self)
-        )
-        asyncio._set_running_loop(loop)
+        self.workplace = self._begin_life()
+        asyncio._set_running_loop(self.workplace.loop)
         try:
             self._open()
         except MachineStopped:
-            self._halted()
+            self.stop()
         except Corruption:
             self.is_unfit = True
             self.stop()
@@ -287,18 +230,8 @@ class Node:
         """End the process by a kill or by a power cut."""
         self.machine.stop()
         self.partition = self.log = None
-        if self.cuts_power and not self.is_rotten:
-            # Rot in what was written within a second of a power cut cannot be told from it.
-            order = "subset" if self._random.random() < 0.5 else "prefix"
-            self.disk.crash(self._random, order)
-        else:
-            self.disk.kill()
-        self.cuts_power = False
+        self._restore_disk()
         self.on_down(self)
-
-    def _halted(self) -> None:
-        """The disk stopped the machine between two operations."""
-        self.stop()
 
     def soon(self, act: Callable[..., None], *args: Any) -> None:
         """Let something happen on this machine, unless it stops before."""
@@ -306,19 +239,6 @@ class Node:
 
     def _later(self, delay_us: float, act: Callable[..., Any], *args: Any) -> None:
         self._schedule.later_on(self.machine, self.machine.life, int(delay_us), act, *args)
-
-    def _wake_us(self) -> int:
-        return 20 + int(60 * self._random.random())
-
-    def _job_us(self) -> int:
-        return int(self.disk_us * (0.3 + self._random.random()))
-
-    def draws(self, chance: float) -> bool:
-        """Let chance decide."""
-        return chance > 0 and self._random.random() < chance
-
-    def _randrange(self, count: int) -> int:
-        return int(self._random.random() * count)
 
     # Events.
 

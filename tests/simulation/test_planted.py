@@ -1,9 +1,5 @@
 """Every planted bug is noticed, by a script or by a random history."""
 
-import gc
-import logging
-from collections.abc import Iterator
-
 import pytest
 
 from tests.simulation import (
@@ -15,7 +11,8 @@ from tests.simulation import (
     removal_scripts,
     scripts,
 )
-from tests.simulation.__main__ import prepare
+from tests.simulation.fleet import fleet
+from tests.simulation.fleet import scripts as fleet_scripts
 from tests.simulation.planted import BUGS, planted
 from tests.simulation.referee import Violation
 from tests.simulation.workloads import Workload
@@ -24,11 +21,24 @@ from tests.simulation.world import play
 # Bugs are registered by the modules that hold them.
 assert planted_cluster
 assert planted_delivery
+assert planted_fleet
 EVENTS = 20_000
 # The history that noticed a bug may take another course after a change of the code; then one of
 # these does. What fewer than a quarter of all histories notice has a script.
 SEEDS = range(40)
 BY_SCRIPT = {
+    "a_node_that_starts_looks_for_those_alone_whom_it_was_told_of": (
+        fleet_scripts.all_nodes_restart_after_the_first_have_left
+    ),
+    "first_members_are_not_named_by_the_log": (
+        fleet_scripts.first_member_is_down_until_its_partition_has_been_moved
+    ),
+    "founders_are_forgotten_when_a_change_is_asked_for": (
+        fleet_scripts.all_first_members_are_down_until_their_partition_has_been_moved
+    ),
+    "only_the_node_with_the_smaller_number_dials": (
+        fleet_scripts.node_that_lost_its_disk_does_not_know_who_leads
+    ),
     "a_dead_letter_is_copied_by_two_leaders": (
         message_scripts.leader_is_lost_between_a_copy_and_its_settlement
     ),
@@ -117,22 +127,18 @@ CLUSTER_BY_SEED = {
     "producer_ids_are_given_again_after_a_restart": (Workload.METADATA, 0),
 }
 
-
-@pytest.fixture(autouse=True, scope="module")
-def _quiet() -> Iterator[None]:
-    thresholds = gc.get_threshold()
-    prepare()
-    yield
-    gc.set_threshold(*thresholds)
-    logging.disable(logging.NOTSET)
+# And these in how nodes follow the metadata, noticed by fleets.
+FLEET_BY_SEED = {
+    "a_node_that_starts_goes_by_its_old_metadata": 3,
+    "founders_may_begin_again_after_they_have_left": 43,
+}
+FLEET_EVENTS = 40_000
 
 
 def test_every_planted_bug_has_its_catcher() -> None:
-    catchers = (BY_SCRIPT, BY_SEED, MESSAGES_BY_SEED, CLUSTER_BY_SEED)
+    catchers = (BY_SCRIPT, BY_SEED, MESSAGES_BY_SEED, CLUSTER_BY_SEED, FLEET_BY_SEED)
 
-    # Those of fleets have theirs in `test_fleet`.
-    here = {name for name, make in BUGS.items() if make.__module__ != planted_fleet.__name__}
-    assert here == {name for each in catchers for name in each}
+    assert BUGS.keys() == {name for each in catchers for name in each}
 
 
 @pytest.mark.parametrize("name", BY_SCRIPT)
@@ -158,6 +164,13 @@ def test_a_history_of_metadata_or_groups_notices_a_bug_there(name: str) -> None:
     workload, first = CLUSTER_BY_SEED[name]
     with planted(name):
         assert is_noticed(first, workload)
+
+
+@pytest.mark.parametrize("name", FLEET_BY_SEED)
+def test_a_history_of_a_fleet_notices_a_bug_in_how_nodes_follow(name: str) -> None:
+    with planted(name):
+        seeds = (FLEET_BY_SEED[name], *SEEDS)
+        assert any(fleet.play(seed, events=FLEET_EVENTS).violation for seed in seeds)
 
 
 def is_noticed(first: int, workload: Workload) -> bool:

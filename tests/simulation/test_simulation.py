@@ -4,17 +4,14 @@
 `python -m tests.simulation --seed <seed>`.
 """
 
-import os
-import subprocess
-import sys
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 
 import pytest
 
-from tests.architecture.sources import ROOT
 from tests.simulation.__main__ import prepare
+from tests.simulation.replays import broken, traces
 from tests.simulation.world import Outcome, play
 
 SEEDS = 30
@@ -31,13 +28,7 @@ def outcomes() -> Iterator[list[Outcome]]:
 
 
 def test_no_random_history_breaks_an_invariant(outcomes: list[Outcome]) -> None:
-    broken = {
-        f"python -m tests.simulation --seed {outcome.seed}": outcome.violation
-        for outcome in outcomes
-        if outcome.violation
-    }
-
-    assert broken == {}
+    assert broken(outcomes) == {}
 
 
 def test_random_histories_have_every_kind_of_fault(outcomes: list[Outcome]) -> None:
@@ -75,16 +66,4 @@ def test_random_histories_acknowledge_and_read(outcomes: list[Outcome]) -> None:
 
 
 def test_a_seed_gives_the_same_history_in_every_process() -> None:
-    traces = {_trace(hash_seed) for hash_seed in ("1", "2")}
-
-    assert len(traces) == 1
-
-
-def _trace(hash_seed: str) -> str:
-    """Play one history in a process of its own, with its own order of sets of strings."""
-    command = [sys.executable, "-m", "tests.simulation", "--seed", "8", "--events", "6000"]
-    environment = {**os.environ, "PYTHONHASHSEED": hash_seed}
-    done = subprocess.run(
-        command, cwd=ROOT, env=environment, capture_output=True, text=True, check=True
-    )
-    return done.stdout
+    assert len(traces("--seed", "8", "--events", "6000")) == 1

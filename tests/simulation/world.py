@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from random import Random
+from typing import Protocol
 
 from penstock.cluster.steward import Change, GroupView, HandOver, next_step
 from penstock.delivery import GroupSettings, OrderMode
@@ -461,12 +462,29 @@ def play(
     workload: Workload | None = None,
 ) -> Outcome:
     """Play one history; a violation is part of the outcome."""
-    world = World(seed, nodes=nodes, workload=workload)
+    return outcome_of(World(seed, nodes=nodes, workload=workload), events)
+
+
+class History(Protocol):
+    """What can be played."""
+
+    def run(self, events: int) -> Outcome:
+        """Let everything happen, then let it end well."""
+
+    def outcome(self, violation: str | None = None) -> Outcome:
+        """What has happened so far."""
+
+    def end(self) -> None:
+        """End all lives, wherever they are."""
+
+
+def outcome_of(history: History, events: int) -> Outcome:
+    """Play a history; a violation is part of the outcome."""
     try:
-        return world.run(events)
+        return history.run(events)
     except Violation as violation:
-        return world.outcome(str(violation))
+        return history.outcome(str(violation))
     except Exception as error:  # noqa: BLE001 (whatever escapes is a finding)
-        return world.outcome(f"{type(error).__name__}: {error}")
+        return history.outcome(f"{type(error).__name__}: {error}")
     finally:
-        world.end()
+        history.end()

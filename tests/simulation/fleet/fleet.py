@@ -20,7 +20,7 @@ from tests.simulation.fleet.node import FleetNode
 from tests.simulation.fleet.referee import FleetReferee
 from tests.simulation.fleet.weather import Weather
 from tests.simulation.referee import Violation, require
-from tests.simulation.world import Outcome
+from tests.simulation.world import Outcome, outcome_of
 
 EVENTS_DEFAULT = 60_000
 _FOREVER = 1 << 60
@@ -335,12 +335,4 @@ class _Complaints(logging.Handler):
 
 def play(seed: int, *, events: int = EVENTS_DEFAULT, nodes: int | None = None) -> Outcome:
     """Play one history; a violation is part of the outcome."""
-    fleet = Fleet(seed, nodes=nodes)
-    try:
-        return fleet.run(events)
-    except Violation as violation:
-        return fleet.outcome(str(violation))
-    except Exception as error:  # noqa: BLE001 (whatever escapes is a finding)
-        return fleet.outcome(f"{type(error).__name__}: {error}")
-    finally:
-        fleet.end()
+    return outcome_of(Fleet(seed, nodes=nodes), events)

@@ -11,16 +11,8 @@ from penstock.broker import Broker
 from penstock.cluster import Workplace
 from penstock.config import Address, NodeOptions
 from penstock.errors import PenstockError
-from penstock.testing import (
-    DriftingClock,
-    Schedule,
-    SimDisk,
-    SimExecutor,
-    SimLoop,
-    SimMachine,
-    SimWires,
-)
-from tests.simulation.node import DrawnPace
+from penstock.testing import Schedule, SimDisk, SimWires
+from tests.simulation.computer import Computer
 
 DATA = Path("/data")
 PEER_PORT = 9000
@@ -45,7 +37,7 @@ def host(name: int) -> str:
     return f"node-{name}"
 
 
-class FleetNode:
+class FleetNode(Computer):
     """One machine, and the node that runs on it."""
 
     def __init__(
@@ -58,24 +50,14 @@ class FleetNode:
         wires: SimWires,
         random: Random,
     ) -> None:
-        self.name = name
-        self.disk = SimDisk()
-        self.machine = SimMachine(name, self.stop)
-        self.clock = DriftingClock(schedule)
+        super().__init__(name, schedule=schedule, random=random)
+        self.flushes_here = 0.5
         self.broker: Broker | None = None
         """The broker of the present life, once its files are open."""
         self.is_serving = False
-        self.is_rotten = False
-        self.cuts_power = False
-        """Whether the next stop takes what was not synced."""
-        self.disk_us = 300
-        self.flushes_here = 0.5
-        self.starts = 0
         self._options = replace(OPTIONS, node_id=name, host=host(name), peer_port=PEER_PORT)
         self.tell(peers=peers, join=join)
-        self._schedule = schedule
         self._wires = wires
-        self._random = random
         self._housekeeping: asyncio.Task[None] | None = None
 
     def tell(self, *, peers: Iterable[int] = (), join: int | None = None) -> None:
@@ -86,28 +68,10 @@ class FleetNode:
             join="" if join is None else f"{host(join)}:{PEER_PORT}",
         )
 
-    @property
-    def is_on(self) -> bool:
-        return self.machine.is_on
-
     def start(self) -> None:
         """Start the process."""
-        if self.machine.is_on:
-            return
-        self.starts += 1
-        loop = SimLoop(
-            self._schedule,
-            self.machine,
-            delay_us=self._wake_us,
-            rate=self.clock.rate,
-            wires=self._wires,
-        )
-        executor = SimExecutor(self._schedule, self.machine, self._job_us)
-        self.machine.start(loop)
-        workplace = Workplace(
-            loop, executor, self.disk, self.clock, self._randrange, DrawnPace(self)
-        )
-        self.ask(self._serve, workplace)
+        if not self.is_on:
+            self.ask(self._serve, self._begin_life(self._wires))
 
     async def _serve(self, workplace: Workplace) -> None:
         try:
@@ -145,13 +109,7 @@ class FleetNode:
         self._wires.stopped(self.machine, cuts_power=self.cuts_power)
         self.broker = self._housekeeping = None
         self.is_serving = False
-        if self.cuts_power and not self.is_rotten:
-            # Rot in what was written within a second of a power cut cannot be told from it.
-            order = "subset" if self._random.random() < 0.5 else "prefix"
-            self.disk.crash(self._random, order)
-        else:
-            self.disk.kill()
-        self.cuts_power = False
+        self._restore_disk()
 
     def wipe(self) -> None:
         """Put an empty disk in the place of the machine's own."""
@@ -185,16 +143,3 @@ class FleetNode:
         cluster = self.broker.cluster
         failures = [*cluster.failures.values(), *(log.failure for log in cluster.logs())]
         return any(failure is not None for failure in failures)
-
-    def draws(self, chance: float) -> bool:
-        """Let chance decide."""
-        return chance > 0 and self._random.random() < chance
-
-    def _wake_us(self) -> int:
-        return 20 + int(60 * self._random.random())
-
-    def _job_us(self) -> int:
-        return int(self.disk_us * (0.3 + self._random.random()))
-
-    def _randrange(self, count: int) -> int:
-        return int(self._random.random() * count)

@@ -1,26 +1,23 @@
 """What goes wrong in a fleet, at random and from the seed."""
 
-from collections import Counter
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from tests.simulation.fleet.node import DATA
+from tests.simulation.strikes import Strikes
 
 if TYPE_CHECKING:
     from tests.simulation.fleet.fleet import Fleet
     from tests.simulation.fleet.node import FleetNode
 
 
-class Weather:
+class Weather(Strikes):
     """Draws faults until `end`."""
 
     def __init__(self, fleet: "Fleet") -> None:
-        self.counts: Counter[str] = Counter()
-        self.on_fault: Callable[[str], None] = lambda name: None
+        interval_us = int(400_000 + 4_000_000 * fleet.random.random() ** 2)
+        super().__init__(fleet.schedule, fleet.random, interval_us)
         self._fleet = fleet
-        self._random = fleet.random
-        self._is_over = False
-        self._interval_us = int(400_000 + 4_000_000 * self._random.random() ** 2)
         actions: list[tuple[Callable[[], None], float]] = [
             (self._kill, 3),
             (self._cut_power, 3),
@@ -38,15 +35,13 @@ class Weather:
         ]
         if fleet.loses_memory:
             actions += [(self._wipe, 3), (self._flip_bit, 3)]
-        chosen = [pair for pair in actions if self._random.random() < 0.55] or actions
-        self._actions = [action for action, _ in chosen]
-        self._weights = [weight * (0.3 + self._random.random()) for _, weight in chosen]
+        self._choose(actions)
         for node in fleet.nodes.values():
             node.clock.rate = 1 + 0.1 * (self._random.random() - 0.5)
 
     def begin(self) -> None:
         """Let faults happen from now on."""
-        self._later(self._interval_us, self._strike)
+        self._begin_strikes()
 
     def end(self) -> None:
         """Stop all faults and take back those that last."""
@@ -73,19 +68,6 @@ class Weather:
                 node.cuts_power = True
                 node.stop()
             node.start()
-
-    def _later(self, delay_us: float, act: Callable[..., None], *args: object) -> None:
-        self._fleet.schedule.later(int(delay_us), self._unless_over, act, *args)
-
-    def _unless_over(self, act: Callable[..., None], *args: object) -> None:
-        if not self._is_over:
-            act(*args)
-
-    def _strike(self) -> None:
-        self._later(self._interval_us * (0.2 + 1.6 * self._random.random()), self._strike)
-        action = self._random.choices(self._actions, self._weights)[0]
-        self.on_fault(action.__name__.strip("_"))
-        action()
 
     def _some(self) -> "FleetNode | None":
         on = [node for node in self._fleet.nodes.values() if node.is_on]

@@ -49,6 +49,11 @@ class Scene:
         node, incarnation = self.replicas.identity.member_of(group)
         return node, incarnation
 
+    async def open(self) -> None:
+        """Open all logs and wait until they are served."""
+        await self.replicas.reconcile([])
+        await turn(until=lambda: all(log.is_serving for log in self.replicas.logs()))
+
     async def move(self, shard: int, *members: tuple[int, int]) -> None:
         """The metadata names other members, and the node hears of it."""
         self.metadata.shards[shard] = Replicas(GROUPS[shard], (), members)
@@ -64,8 +69,7 @@ def test_a_replaced_replica_is_opened_although_the_metadata_was_faster_than_the_
     async def scene() -> None:
         machine = SimMachine()
         first = Scene(machine)
-        await first.replicas.reconcile([])
-        await turn(until=lambda: all(log.is_serving for log in first.replicas.logs()))
+        await first.open()
         machine.disk.kill()
         for number in range(len(GROUPS)):
             machine.disk.put(DATA / "groups" / str(number) / f"{1:020}.index", b"rotten")
@@ -96,8 +100,7 @@ def test_a_replica_stays_until_the_node_knows_for_certain_that_it_is_unwanted() 
         closings: list[None] = []
         here.replicas.on_unwanted = lambda: closings.append(None)
         own = here.own(GROUPS[0])
-        await here.replicas.reconcile([])
-        await turn(until=lambda: all(log.is_serving for log in here.replicas.logs()))
+        await here.open()
         held = here.replicas.by_group[GROUPS[0]].raft.last_index
 
         # A past in which it had left is heard of on the way to the present, in which it is back.
@@ -129,8 +132,7 @@ def test_files_that_cannot_be_put_away_do_not_keep_a_node_from_following() -> No
     async def scene() -> None:
         machine = SimMachine()
         here = Scene(machine)
-        await here.replicas.reconcile([])
-        await turn(until=lambda: all(log.is_serving for log in here.replicas.logs()))
+        await here.open()
         own = here.own(GROUPS[0])
         await here.move(0, OTHER)
         (closed,) = here.replicas.unwanted.uncertain()
