@@ -134,14 +134,46 @@ def test_a_damaged_log_of_consumer_groups_begins_anew_and_catches_up(
 
 def damage_middle(path: Path, way: str) -> bool:
     """Damage a file that holds enough, in the middle."""
-    # Zeros at the end were written ahead and are no entries.
-    whole = path.read_bytes().rstrip(b"\0")
-    if len(whole) < 500:
+    whole = path.read_bytes()
+    # Zeros at the end were written ahead and are no entries, except for the last few.
+    middle = len(whole.rstrip(b"\0")) // 2
+    if middle < 250:
         return False
-    middle = len(whole) // 2
     rest = whole[middle + 1 :] if way == "flip" else b""
     path.write_bytes(whole[:middle] + bytes([whole[middle] ^ 0x10]) + rest)
     return True
+
+
+def test_consumer_groups_whose_last_commit_has_rotted_are_whole_again_while_nothing_happens(
+    cluster: ClusterProcess,
+) -> None:
+    topic = published_topic(cluster)
+    groups = [unique("readers") for _ in range(30)]
+    commit_offsets(cluster, topic, groups)
+    wait_for(
+        lambda: all(is_same_everywhere(cluster, shard) for shard in range(8)),
+        "all nodes know of the commits",
+    )
+    damaged = cluster[3]
+    damaged.kill()
+    for shard in range(8):
+        damage_last_entry(group_log(damaged, shard))
+
+    damaged.start()
+
+    # A leader has counted on what its follower cuts like a torn write.
+    wait_for(
+        lambda: all(is_same_everywhere(cluster, shard) for shard in range(8)),
+        "the logs of consumer groups are whole again",
+    )
+    for group in groups:
+        assert committed(cluster, topic, group) == 7
+
+
+def damage_last_entry(path: Path) -> None:
+    whole = path.read_bytes()
+    last = len(whole.rstrip(b"\0")) - 1
+    path.write_bytes(whole[:last] + bytes([whole[last] ^ 0x10]) + whole[last + 1 :])
 
 
 def is_same_everywhere(cluster: ClusterProcess, shard: int) -> bool:

@@ -366,6 +366,11 @@ def forgets_what_it_may_have_lost() -> Replacements:
 
 
 @bug
+def counts_on_what_a_follower_has_lost() -> Replacements:
+    return [(Progress, "restarted", lambda self: None)]
+
+
+@bug
 def damaged_entries_are_sent_to_followers() -> Replacements:
     def unchecked(self: PartitionLog, index: int) -> Any:
         segment = self._segment_of(index)

@@ -555,6 +555,31 @@ def rot_in_the_last_flush() -> None:
     stage.settle()
 
 
+def rot_in_a_followers_last_flush() -> None:
+    """A bit flips in the newest entry of a killed follower, and its leader stays in office.
+
+    Recovery takes the entry for a torn write. The leader has counted it and must send it again,
+    also when nothing else is to be sent.
+    """
+    stage = Stage(3)
+    stage.win(1)
+    stage.until(1, 2, 3, leads=1)
+    stage.publish(1, b"newest")
+    stage.until(1, 2, 3, leads=1)
+    term, whole = stage.log(1).raft.term, stage.log(2).raft.last_index
+    rotten = stage[2]
+    (path,) = [path for path in rotten.disk.files(rotten.directory) if path.suffix == ".log"]
+    rotten.is_rotten = True
+    rotten.stop()
+    rotten.disk.flip_bit(path, rotten.disk.content(path).index(b"newest"))
+    rotten.start()
+    assert stage.log(2).raft.last_index == whole - 1, "the entry is cut"
+    stage.tick(2 * RAFT.election_ticks)
+    require(stage.log(2).raft.last_index == whole, "a follower is never sent what it lost")
+    assert stage.log(1).raft.term == term, "nobody had to be elected"
+    stage.settle()
+
+
 def conflicting_entries_are_cut_before_a_restart() -> None:
     """A leader that was alone has flushed entries, one by one, and cuts them for another's one.
 

@@ -59,6 +59,7 @@ BY_SCRIPT = {
     "copy_of_a_snapshot_is_not_synced": removal_scripts.power_cut_after_a_copied_snapshot,
     "copy_of_a_snapshot_takes_the_vote_away": removal_scripts.election_after_a_copied_snapshot,
     "counts_a_wiped_node_for_its_former_self": scripts.wiped_node_acknowledges,
+    "counts_on_what_a_follower_has_lost": scripts.rot_in_a_followers_last_flush,
     "cut_does_not_reach_the_files": scripts.conflicting_entries_are_cut_before_a_restart,
     "damaged_entries_are_sent_to_followers": scripts.rot_in_what_a_follower_lacks,
     "entries_outlive_the_snapshot_that_replaces_them": (

@@ -29,6 +29,7 @@ SCRIPTS = [
     removal_scripts.election_after_a_copied_snapshot,
     removal_scripts.deposed_leader_copies_a_snapshot,
     scripts.conflicting_entries_are_cut_before_a_restart,
+    scripts.rot_in_a_followers_last_flush,
     scripts.rot_in_the_last_flush,
     scripts.rot_in_what_a_follower_lacks,
     group_scripts.disk_of_a_shard_leader_is_full,

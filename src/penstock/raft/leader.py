@@ -221,8 +221,9 @@ class LeaderRules(FollowerRules):
         if progress is None:
             return
         if message.is_refused:
+            known = progress.match if progress.match < message.index else 0
             common, _ = self._log.newest_common(
-                min(message.hint_index, self._log.last_index), message.hint_term, progress.match
+                min(message.hint_index, self._log.last_index), message.hint_term, known
             )
             progress.refused(message.index, common + 1)
         else:
@@ -323,6 +324,8 @@ class LeaderRules(FollowerRules):
             return
         if message.index > progress.match:
             self._accepted(progress, message.index)
+        elif message.index < progress.match:
+            progress.restarted()
         if progress.state is not _SNAPSHOT:
             # An append or its answer may be lost, or the follower may have restarted and wait
             # to hear whether its log equals the leader's.

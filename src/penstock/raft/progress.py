@@ -8,6 +8,10 @@ A progress is in one of three states:
   a window of messages and bytes; `next` runs ahead of `match`. A refusal leads back to PROBE.
 - SNAPSHOT: entries that the follower needs are gone. Nothing is sent until it has installed the
   snapshot that was offered, or says that it cannot.
+
+What a follower has acknowledged it may lose after all: bytes that rot in its last flush are cut
+like a torn write (`log.recovery`). So a follower that restarts is compared again, from `match` on,
+and if it refuses that, `match` says nothing any more.
 """
 
 from collections import deque
@@ -135,8 +139,16 @@ class Progress:
             return True
         if index != self.next - 1:
             return False
+        if index <= self.match:
+            # It lost what it once acknowledged. An old refusal looks the same and costs a probe.
+            self.match = 0
         self.probe(max(min(index, next_index), self.match + 1))
         return True
+
+    def restarted(self) -> None:
+        """The follower may have restarted: find out whether it still has what it acknowledged."""
+        if self.state is _REPLICATE:
+            self.probe(self.match + 1)
 
     def probe(self, next_index: int) -> None:
         """Search for the place where the logs part, from `next_index` down."""

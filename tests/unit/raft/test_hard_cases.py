@@ -174,6 +174,31 @@ def test_an_old_refusal_does_not_move_a_follower_back_that_has_advanced() -> Non
     assert message.prev_index == 2
 
 
+@pytest.mark.parametrize("lost", [1, 3])
+def test_a_follower_that_lost_what_it_acknowledged_is_filled_again_by_the_same_leader(
+    lost: int,
+) -> None:
+    """Rot in the last flush is cut like a torn write; the leader counts on what was cut."""
+    group = led(1, 2, 3)
+    for value in (b"a", b"b", b"c"):
+        group.propose(1, value)
+    group.settle()
+    whole = group.log(2)
+    assert group[1].followers()[0].match == len(whole)
+    group.crash(2)
+    claim = (Term(whole[-1][1]), EntryIndex(whole[-1][0]))
+    group.hosts[2].doubt = claim
+    group.hosts[2].stored.truncate(len(whole) - lost + 1)
+    group.restart(2)
+
+    for _ in range(3):
+        group.beat(1)
+
+    assert group.log(2) == whole, "nothing was proposed meanwhile"
+    assert [follower.match for follower in group[1].followers()] == [len(whole)] * 2
+    assert group[2].leader == 1, "no election was needed"
+
+
 def test_every_message_twice_and_in_reverse_order_leads_to_the_same_log() -> None:
     group = led(1, 2, 3)
     for count in range(10):

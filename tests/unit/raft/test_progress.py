@@ -98,6 +98,30 @@ def test_a_refusal_while_replicating_leads_back_to_a_probe_after_the_match() -> 
     assert progress.next == 10
 
 
+def test_a_follower_that_may_have_restarted_is_compared_from_its_match_on() -> None:
+    progress = replicating()
+    progress.sent(11, 1)
+
+    progress.restarted()
+
+    assert progress.state is ProgressState.PROBE
+    assert (progress.match, progress.next) == (9, 10)
+    assert progress.has_room
+    assert not progress.accepted(9)
+    assert progress.state is ProgressState.REPLICATE
+
+
+def test_a_follower_that_refuses_what_it_acknowledged_is_known_to_hold_nothing() -> None:
+    progress = replicating()
+    progress.restarted()
+
+    assert progress.refused(9, next_index=7)
+
+    assert (progress.match, progress.next) == (0, 7)
+    assert progress.accepted(8)
+    assert (progress.match, progress.state) == (8, ProgressState.REPLICATE)
+
+
 def test_a_snapshot_stops_everything_until_it_is_installed() -> None:
     progress = probing()
     progress.await_snapshot(20)
