@@ -6,9 +6,10 @@ memories: what a majority has forgotten nobody can bring back.
 """
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from penstock.errors import PenstockError
+from penstock.errors import Corruption, PenstockError
 from penstock.ids import NodeId
 from penstock.raft import Member, Membership
 from tests.simulation.strikes import Strikes
@@ -45,6 +46,7 @@ class Faults(Strikes):
             (self._fill_disk, 1),
             (self._slow_disk, 2),
             (self._flip_bit, 0.7),
+            (self.rot_the_end, 1),
             (self._jump_clock, 2),
         ]
         self._choose(actions)
@@ -85,7 +87,8 @@ class Faults(Strikes):
     def repair(self) -> None:
         """Do for replicas that are closed or rotten what an operator does."""
         for node in list(self._world.nodes.values()):
-            if node.is_unfit or node.is_rotten:
+            self._look_for_loss(node)
+            if node.is_unfit or (node.is_rotten and node.lost_index is None):
                 if self._may_lose(node):
                     self._replace(node)
             elif node.log is not None and node.log.failure is not None:
@@ -323,7 +326,39 @@ class Faults(Strikes):
         if self._random.random() < 0.7:
             node.stop()
 
+    def rot_the_end(self) -> None:
+        """Kill a node and flip a bit in its newest entry: that is cut, and has to come back.
+
+        A node that has to wait for it too long is replaced; in the end none is.
+        """
+        node = self._some()
+        if node is None or not self._may_lose(node) or (newest := node.newest_entry()) is None:
+            return
+        path, position = newest
+        assert node.log is not None
+        self.counts["rot at the end"] += 1
+        node.lost_index = node.log.log.written_index - 1
+        node.is_rotten = True
+        node.stop()
+        node.disk.flip_bit(path, position, int(8 * self._random.random()))
+        self._later(500_000 * self._random.random(), self._replace_if_rotten, node)
+
+    def _look_for_loss(self, node: "Node") -> None:
+        """Count a node as sound that has got back what it lost.
+
+        A checkpoint vouches for what is not looked at again: rot there needs a scrub or a new disk.
+        """
+        log = node.log.log if node.log is not None and node.log.failure is None else None
+        if log is None or node.lost_index is None or log.written_index <= node.lost_index:
+            return
+        with suppress(Corruption):
+            if node.lost_index >= log.first_index:
+                log.payload_at(node.lost_index)
+            node.is_rotten = False
+        node.lost_index = None
+
     def _replace_if_rotten(self, node: "Node") -> None:
+        self._look_for_loss(node)
         if self._world.nodes[node.name] is node and node.is_rotten:
             if self._may_lose(node):
                 self._replace(node)

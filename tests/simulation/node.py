@@ -24,7 +24,7 @@ from penstock.delivery import GroupSettings
 from penstock.errors import Corruption, PenstockError
 from penstock.groups import GroupLimits
 from penstock.ids import NodeId, TopicPartition
-from penstock.log import LogSettings, Segment
+from penstock.log import LOG_SUFFIX, STATE_SUFFIX, EntryKind, LogSettings, Segment
 from penstock.raft import (
     Effects,
     Entry,
@@ -124,6 +124,8 @@ class Node(Computer):
         self.log: WatchedLog | None = None
         self.is_unfit = False
         """The disk or what is on it is no good, and the replica has said so."""
+        self.lost_index: int | None = None
+        """The newest entry before it rotted, until it is there again."""
         self.copy_bytes_per_s = 300_000
         self.copies = 0
         self.rests_begun = 0
@@ -305,6 +307,17 @@ class Node(Computer):
         self.machine.process.create_task(work).add_done_callback(_raise)
 
     # Upkeep.
+
+    def newest_entry(self) -> tuple[Path, int] | None:
+        """Return the file and a position in the middle of the newest entry that was flushed."""
+        segments = self.log.log.segments if self.log is not None else []
+        if not segments or not segments[-1].written_rows:
+            return None
+        segment = segments[-1]
+        row = segment.table.row(segment.written_rows - 1)
+        is_log = row.kind == EntryKind.RECORDS
+        start = row.log_position if is_log else row.state_position
+        return segment.path(LOG_SUFFIX if is_log else STATE_SUFFIX), start + row.size // 2
 
     def save_snapshot(self) -> None:
         """Save a snapshot, as housekeeping does."""

@@ -367,7 +367,12 @@ def forgets_what_it_may_have_lost() -> Replacements:
 
 @bug
 def counts_on_what_a_follower_has_lost() -> Replacements:
-    return [(Progress, "restarted", lambda self: None)]
+    original = Progress.refused
+
+    def refused(self: Progress, index: int, next_index: int) -> bool:
+        return index > self.match and original(self, index, next_index)
+
+    return [(Progress, "refused", refused)]
 
 
 @bug

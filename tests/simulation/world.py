@@ -31,6 +31,8 @@ EVENTS_DEFAULT = 25_000
 _FOREVER_US = 1 << 60
 _PEACE_US = 100_000
 _PEACE_ROUNDS = 150
+# How many histories end with rot that nothing but the others can make good.
+_LAST_ROT = 0.4
 _STEWARD_US = 40_000
 _UPKEEP_US = 60_000
 
@@ -307,6 +309,8 @@ class World:
 
     def conclude(self) -> None:
         """Without faults the group makes progress, and holds all that was ever acknowledged."""
+        if self.random.random() < _LAST_ROT:
+            self.faults.rot_the_end()
         self.faults.end()
         before = self.acked
         for client in self.callers[1:]:
