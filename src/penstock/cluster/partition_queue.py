@@ -456,8 +456,8 @@ class PartitionQueue:
     def _trim(self, start_offset: Offset) -> None:
         """Settle what retention has removed, for every group and on every replica."""
         if not self._is_trimming:
-            self._is_trimming = True
             proposed = self.log.propose_state(encode_start_moved(start_offset))
+            self._is_trimming = True
             proposed.add_done_callback(self._trim_decided)
 
     def _trim_decided(self, proposed: "asyncio.Future[Offset]") -> None:

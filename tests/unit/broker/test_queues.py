@@ -1,11 +1,12 @@
 """Receiving and answering, on a node that is a cluster of its own."""
 
 import asyncio
+import contextlib
 from typing import Any
 
 import pytest
 
-from penstock.broker import Broker, Message, Nack, Reject
+from penstock.broker import Broker, Message, Nack, NewTopic, Reject
 from penstock.delivery import Part, parse_receipt
 from penstock.errors import (
     DiskFull,
@@ -464,6 +465,38 @@ def test_a_disk_that_is_nearly_full_refuses_publishes_and_takes_acks() -> None:
         (message,) = await receive(broker)
 
         assert await broker.queues.ack(TOPIC, GROUP, [message.receipt]) == [None]
+
+    run(scene())
+
+
+def test_what_retention_removed_is_settled_although_the_disk_was_full_at_first() -> None:
+    async def scene() -> None:
+        machine = SimMachine(clock=LoopClock())
+        broker = await started(machine)
+        sizes = {"segment.bytes": "1024", "retention.bytes": "1000"}
+        await broker.topics.create(NewTopic("short", partitions=1, settings=sizes))
+        assert await broker.queues.receive("short", GROUP, count_max=1) == []
+        batches = [encode_batch([Record(0, 0, None, b"%d" % n * 300)]) for n in range(10)]
+        place = TopicPartition("short", 0)
+        for data in batches:
+            await broker.publisher.publish(place, memoryview(data)).offset
+        await broker.housekeeper.tidy()
+        assert broker.cluster.partition(place).start_offset > 0
+        machine.disk.capacity_bytes = machine.disk.used_bytes()
+        with pytest.raises(DiskFull):
+            await broker.publisher.publish(place, memoryview(bytearray(batches[0]))).offset
+
+        with pytest.raises(DiskFull):
+            await broker.queues.receive("short", GROUP, count_max=10)
+        machine.disk.capacity_bytes = None
+        received: list[Message] = []
+        async with asyncio.timeout(60):
+            while not received:
+                await asyncio.sleep(0.05)
+                with contextlib.suppress(DiskFull):
+                    received = await broker.queues.receive("short", GROUP, count_max=1)
+
+        assert received[0].offset == broker.cluster.partition(place).start_offset
 
     run(scene())
 
