@@ -367,8 +367,16 @@ class ReplicaSet:
                 del self._shards[number]
                 await self._let_go(log)
         await self._discard_unwanted(groups)
-        await self._tidy(lambda: self._directories.discard_deleted(self._metadata.was_deleted))
+        await self._discard_deleted({topic.topic_id for topic in topics})
         await self.empty_deleted()
+
+    async def _discard_deleted(self, wanted: set[uuid.UUID]) -> None:
+        """Move the files of deleted topics away, but for one that this round still keeps open."""
+
+        def was_deleted(topic_id: uuid.UUID) -> bool:
+            return topic_id not in wanted and self._metadata.was_deleted(topic_id)
+
+        await self._tidy(lambda: self._directories.discard_deleted(was_deleted))
 
     async def _let_go(self, log: ReplicatedLog) -> None:
         """Close a replica that is not to be here, by all that this node knows."""

@@ -1,20 +1,24 @@
 """What a node does with replicas that are damaged when it opens them, or not to be there."""
 
 import errno
+import uuid
 from collections.abc import Callable
 from pathlib import Path
 from unittest.mock import patch
 
+from penstock.cluster.commands import Command, CreateTopic, DeleteTopic, encode_command
 from penstock.cluster.described import Replicas
 from penstock.cluster.machine import Machine
 from penstock.cluster.metadata import ClusterMetadata
 from penstock.cluster.replica_set import ReplicaSet
 from penstock.config import NodeOptions
+from penstock.log import StateEntry
 from penstock.raft import Message
 from tests.unit.cluster.workplaces import DATA, SimMachine, run, turn
 
 GROUPS = (1, 2)
 OTHER = (2, 22)
+TOPIC_ID = uuid.UUID(int=7)
 
 
 class Nobody:
@@ -58,6 +62,10 @@ class Scene:
         """The metadata names other members, and the node hears of it."""
         self.metadata.shards[shard] = Replicas(GROUPS[shard], (), members)
         await self.replicas.reconcile([])
+
+    def carry_out(self, command: Command) -> None:
+        """The metadata changes, and no round has begun since."""
+        self.metadata.apply_state(StateEntry(1, 1, 0, encode_command(command)))
 
     def learn(self, shard: int) -> None:
         """The metadata takes over the incarnation that the node has in a group by now."""
@@ -150,5 +158,27 @@ def test_files_that_cannot_be_put_away_do_not_keep_a_node_from_following() -> No
 
         await here.move(0, own)
         assert sorted(here.replicas.by_group) == list(GROUPS)
+
+    run(scene())
+
+
+def test_the_files_of_a_topic_that_is_deleted_during_a_round_stay_while_they_are_open() -> None:
+    async def scene() -> None:
+        machine = SimMachine()
+        here = Scene(machine)
+        files = DATA / "topics" / "orders"
+        placement = [(here.own(GROUPS[0]),)]
+        here.carry_out(CreateTopic("orders", TOPIC_ID, placement, {}))
+        topics = list(here.metadata.topics.values())
+        await here.replicas.reconcile(topics)
+        here.carry_out(DeleteTopic(TOPIC_ID))
+
+        await here.replicas.reconcile(topics)
+        assert machine.disk.exists(files)
+        assert len(here.replicas.partitions) == 1
+
+        await here.replicas.reconcile([])
+        assert not machine.disk.exists(files)
+        assert here.replicas.partitions == []
 
     run(scene())
