@@ -1,15 +1,17 @@
-"""Bugs planted in how nodes follow the metadata, as in `planted`; for histories of fleets."""
+"""Bugs planted in how nodes follow the metadata and in what users do there, as in `planted`."""
 
 from typing import Any
 
 import msgspec
 
+from penstock.cluster import PartitionQueue
 from penstock.cluster import metadata as metadata_module
 from penstock.cluster import stewardship as stewardship_module
 from penstock.cluster.cluster import Cluster
 from penstock.cluster.described import Replicas
 from penstock.cluster.links import Links
 from penstock.cluster.steward import GroupView, Step, next_step
+from penstock.delivery import DeliveryState
 from penstock.ids import NodeId
 from tests.simulation.planted import Replacements, bug
 
@@ -75,3 +77,19 @@ def only_the_node_with_the_smaller_number_dials() -> Replacements:
             await keep_dialling(self, node)
 
     return [(Links, "_keep_dialling", dial)]
+
+
+@bug
+def receipts_are_numbered_alike_in_all_topics() -> Replacements:
+    make = PartitionQueue.__init__
+
+    def from_zero(self: PartitionQueue, *args: Any, **rest: Any) -> None:
+        make(self, *args, **rest)
+        self._first_count = self._count = 0
+
+    return [(PartitionQueue, "__init__", from_zero)]
+
+
+@bug
+def what_a_group_has_settled_is_not_in_snapshots() -> Replacements:
+    return [(DeliveryState, "restore", lambda *_: None)]

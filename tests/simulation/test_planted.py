@@ -11,7 +11,7 @@ from tests.simulation import (
     removal_scripts,
     scripts,
 )
-from tests.simulation.fleet import fleet
+from tests.simulation.fleet import fleet, queue_scripts
 from tests.simulation.fleet import scripts as fleet_scripts
 from tests.simulation.planted import BUGS, planted
 from tests.simulation.referee import Violation
@@ -39,6 +39,7 @@ BY_SCRIPT = {
     "only_the_node_with_the_smaller_number_dials": (
         fleet_scripts.node_that_lost_its_disk_does_not_know_who_leads
     ),
+    "receipts_are_numbered_alike_in_all_topics": queue_scripts.receipt_outlives_its_topic,
     "a_dead_letter_is_copied_by_two_leaders": (
         message_scripts.leader_is_lost_between_a_copy_and_its_settlement
     ),
@@ -128,10 +129,11 @@ CLUSTER_BY_SEED = {
     "producer_ids_are_given_again_after_a_restart": (Workload.METADATA, 0),
 }
 
-# And these in how nodes follow the metadata, noticed by fleets.
+# And these in how nodes follow the metadata and in what users do there, noticed by fleets.
 FLEET_BY_SEED = {
-    "a_node_that_starts_goes_by_its_old_metadata": 3,
-    "founders_may_begin_again_after_they_have_left": 43,
+    "a_node_that_starts_goes_by_its_old_metadata": 9,
+    "founders_may_begin_again_after_they_have_left": 2,
+    "what_a_group_has_settled_is_not_in_snapshots": 0,
 }
 FLEET_EVENTS = 40_000
 

@@ -130,11 +130,11 @@ class Partition:
         queue = PartitionQueue(place, log, machine, workplace, host=host)
         return cls(place, log, machine, queue, workplace, fences=fences)
 
-    def rename(self, place: TopicPartition, *, era: int) -> None:
-        """Go by the name that the topic has now; `era` says since when it has that name."""
+    def rename(self, place: TopicPartition) -> None:
+        """Go by the name that the topic has now."""
         self.place = place
         self.log.rename(str(place))
-        self.queue.rename(place, era=era)
+        self.queue.rename(place)
 
     def take_refusals_of(self, former: "Partition") -> None:
         """Know of batches that were turned away by the partition that had this one's name.

@@ -64,9 +64,9 @@ from penstock.ids import Offset, TopicPartition
 
 # A delivery's number is the leader's term and, in as many bits, its count.
 _COUNT_BITS = 40
-# The count begins with that of the topic's era, so that receipts of the topic that had the name
-# before are not taken for receipts of this one.
-_ERA_BITS = 12
+# The count begins with the number of the partition's log, so that receipts of a topic that had the
+# name before are not taken for receipts of this one.
+_LOG_BITS = 12
 # A receive that meets nothing but messages that are too old or gone stops after so many.
 _PASSED_MAX = 20_000
 _EXPIRIES_MAX = 5_000
@@ -111,7 +111,8 @@ class PartitionQueue:
         self._host = host
         self._desks: dict[str, _Desk] = {}
         self._term = 0
-        self._first_count = self._count = 0
+        self._first_count = log.identity.group % (1 << _LOG_BITS) << (_COUNT_BITS - _LOG_BITS)
+        self._count = self._first_count
         self._is_leading = False
         self._waiting = 0
         self._seen_end = Offset(-1)
@@ -123,11 +124,9 @@ class PartitionQueue:
         machine.on_trimmed = self._trimmed
         log.watch(self._moved)
 
-    def rename(self, place: TopicPartition, *, era: int) -> None:
-        """Go by the name that the topic has now; deliveries are numbered by its era."""
+    def rename(self, place: TopicPartition) -> None:
+        """Go by the name that the topic has now."""
         self.place = place
-        self._first_count = era % (1 << _ERA_BITS) << (_COUNT_BITS - _ERA_BITS)
-        self._count = max(self._count, self._first_count)
 
     # Groups.
 

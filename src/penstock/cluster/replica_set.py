@@ -170,26 +170,26 @@ class ReplicaSet:
         self._names_version = self._metadata.names_version
         self._settings.clear()
         known = {
-            replicas.group: (TopicPartition(topic.name, number), topic.era)
+            replicas.group: TopicPartition(topic.name, number)
             for topic in self._metadata.topics.values()
             for number, replicas in enumerate(topic.replicas)
         }
         former, self._partitions = self._partitions, {}
         for partition in former.values():
             group = partition.log.identity.group
-            place, era = known.get(group, (_nowhere(group), 0))
+            place = known.get(group) or _nowhere(group)
             self._partitions[place] = partition
             if place != partition.place:
-                self._rename(partition, place, era)
+                self._rename(partition, place)
         for place, partition in self._partitions.items():
             before = former.get(place)
             if before is not None and before is not partition:
                 partition.take_refusals_of(before)
-        self._move_failures({group: place for group, (place, _) in known.items()})
+        self._move_failures(known)
 
-    def _rename(self, partition: Partition, place: TopicPartition, era: int) -> None:
+    def _rename(self, partition: Partition, place: TopicPartition) -> None:
         logger.info("partition renamed", extra={"log": partition.log.name, "to": str(place)})
-        partition.rename(place, era=era)
+        partition.rename(place)
         partition.writes.on_decided = partial(self.on_decided, place)
 
     def _move_failures(self, places: dict[int, TopicPartition]) -> None:
@@ -553,13 +553,13 @@ class ReplicaSet:
         self, place: TopicPartition, replicas: Replicas, found: Partition | PenstockError
     ) -> None:
         # The topic may have got another name while the files were opened.
-        topic, place = self._named(replicas.group, place)
+        place = self._place_of(replicas.group, place)
         if not isinstance(found, Partition):
             self.failures[place] = found
             self._failed[place] = replicas
             return
         self._partitions[place] = found
-        found.rename(place, era=topic.era if topic else 0)
+        found.rename(place)
         found.stage.on_released = self.on_released
         found.writes.on_decided = partial(self.on_decided, place)
         log = found.log
@@ -567,17 +567,17 @@ class ReplicaSet:
         self.on_opened(log, None)
         self._begin(log, replicas)
 
-    def _named(self, group: int, place: TopicPartition) -> tuple[Topic | None, TopicPartition]:
-        """Return the topic and the place of a group's partition as they are now."""
+    def _place_of(self, group: int, place: TopicPartition) -> TopicPartition:
+        """Return the place of a group's partition as it is now."""
         if place.topic == _SHARDS:
-            return None, place
+            return place
         topics = self._metadata.topics
         likely = [topics[place.topic]] if place.topic in topics else []
         for topic in (*likely, *topics.values()):
             replicas = topic.replicas[place.partition : place.partition + 1]
             if [each.group for each in replicas] == [group]:
-                return topic, TopicPartition(topic.name, place.partition)
-        return None, place if place not in self._partitions else _nowhere(group)
+                return TopicPartition(topic.name, place.partition)
+        return place if place not in self._partitions else _nowhere(group)
 
     async def _close_log(self, log: ReplicatedLog) -> None:
         await self.upkeep.end(log)

@@ -13,6 +13,7 @@ from collections.abc import Callable, Coroutine
 from concurrent.futures import Executor, Future
 from contextlib import suppress
 from contextvars import Context
+from math import ceil
 from typing import Any, TypeVar
 
 from penstock.testing.machine import Process, SimMachine
@@ -178,7 +179,8 @@ class SimLoop(Process):
     ) -> asyncio.TimerHandle:
         """Call after a time on this machine's own clock."""
         handle = asyncio.TimerHandle(self.time() + delay, callback, args, self, context)
-        delay_us = max(0, int(delay * 1e6 / self._rate))
+        # Never early: who looks at the clock then and waits again would do so without end.
+        delay_us = max(0, ceil(delay * 1e6 / self._rate))
         self._schedule.later_on(self._machine, self._life, delay_us, _call, handle, callback, args)
         return handle
 

@@ -15,6 +15,14 @@ if TYPE_CHECKING:
     from tests.simulation.fleet.fleet import Fleet
 
 TOPICS = ("apples", "pears", "plums")
+_SETTINGS = {
+    "delivery.lease.ms": "1500",
+    "delivery.attempts.max": "5",
+    "delivery.backoff.min.ms": "100",
+    "delivery.backoff.max.ms": "1000",
+}
+_ORDERS = {"apples": "parallel", "pears": "key", "plums": "key-batch"}
+_KEYS = 30
 NODES_MAX = 6
 
 
@@ -68,7 +76,8 @@ class Founder(Actor):
         if found is None:
             partitions = self._random.choice((1, 1, 2))
             factor = self._fleet.draw_factor(len(broker.metadata.nodes))
-            made = await broker.topics.create(NewTopic(name, partitions, factor))
+            settings = {**_SETTINGS, "delivery.order": _ORDERS[name]}
+            made = await broker.topics.create(NewTopic(name, partitions, factor, settings))
             assert made is not None
             self.created.add(made.topic_id)
         elif self._random.random() < 0.6:
@@ -87,18 +96,24 @@ class Writer(Actor):
 
     async def act(self, broker: Broker) -> None:
         """Publish to a topic that the node knows of."""
-        if not broker.metadata.topics:
+        names = [name for name in TOPICS if name in broker.metadata.topics]
+        if not names:
             return
-        topic = self._random.choice(sorted(broker.metadata.topics))
+        topic = self._random.choice(names)
         values = [
             value_of(self._fleet.next_number()) for _ in range(self._random.choice((1, 1, 5)))
         ]
-        answers = await broker.messages.publish(topic, [NewMessage(value=each) for each in values])
+        messages = [NewMessage(value=value, key=self._draw_key()) for value in values]
+        answers = await broker.messages.publish(topic, messages)
         self.acked += [
             value
             for value, answer in zip(values, answers, strict=True)
             if isinstance(answer, Published)
         ]
+
+    def _draw_key(self) -> bytes | None:
+        number = int(2 * _KEYS * self._random.random())
+        return b"key %d" % number if number < _KEYS else None
 
 
 class Operator(Actor):

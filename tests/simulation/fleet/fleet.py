@@ -16,6 +16,7 @@ from penstock.cluster.replicated_log import ReplicatedLog
 from penstock.record import split_batches
 from penstock.testing import Schedule, SimMachine, SimWires
 from tests.simulation.fleet.actors import Founder, Operator, Writer
+from tests.simulation.fleet.consumers import Consumers
 from tests.simulation.fleet.node import FleetNode
 from tests.simulation.fleet.referee import FleetReferee
 from tests.simulation.fleet.weather import Weather
@@ -56,6 +57,7 @@ class Fleet:
         interval_us = int(40_000 * (1 + 4 * self.random.random()))
         self.writers = [Writer(self, interval_us) for _ in range(2)]
         self.operator = Operator(self, int(1_500_000 * (0.3 + 2 * self.random.random())))
+        self.consumers = Consumers(self)
         self._complaints = _Complaints()
         self._names = set(self._first)
         self._number = 0
@@ -126,6 +128,7 @@ class Fleet:
                 node.start()
             for actor in (self.founder, *self.writers, self.operator):
                 actor.begin()
+            self.consumers.begin()
             if len(self.nodes) > 1:
                 self.faults.begin()
             self.schedule.run(until_us=_FOREVER, events_max=events, after=self._check)
@@ -158,7 +161,7 @@ class Fleet:
             self.schedule.now_us / 1e6,
             self.faults.counts + self.done,
             len(self.acked),
-            0,
+            self.consumers.acked,
             len(self.referee.leaders),
             hash((self.schedule.trace, len(self.referee.applied), len(self.acked))),
             violation,
@@ -188,6 +191,8 @@ class Fleet:
         self.founder.is_stopping = self.operator.is_stopping = True
         for writer in self.writers:
             writer.is_stopping = True
+        self.become_whole()
+        self.consumers.drain()
         self.become_whole()
         self._check_topics()
         self._check_acknowledged()
@@ -222,9 +227,10 @@ class Fleet:
         return next((lack for each in self._all_replicas() if (lack := self._lack(each))), "")
 
     def _all_replicas(self) -> list[Replicas]:
-        return list(self._any_broker().metadata.all_replicas())
+        return list(self.any_broker().metadata.all_replicas())
 
-    def _any_broker(self) -> Broker:
+    def any_broker(self) -> Broker:
+        """Some node, where all have the same metadata."""
         broker = next(iter(self.nodes.values())).broker
         assert broker is not None
         return broker
@@ -255,7 +261,7 @@ class Fleet:
         return logs
 
     def _check_topics(self) -> None:
-        there = {topic.topic_id for topic in self._any_broker().metadata.topics.values()}
+        there = {topic.topic_id for topic in self.any_broker().metadata.topics.values()}
         lost = self.founder.created - self.founder.doomed - there
         require(not lost, "topics are gone that nobody deleted", lost)
 

@@ -13,6 +13,7 @@ from crc32c import crc32c
 from penstock.cluster.replicated_log import ReplicatedLog
 from penstock.raft import Entry, EntryKind, Member, Role
 from tests.simulation.fleet.node import FleetNode
+from tests.simulation.fleet.queue_books import COPY, Shelf
 from tests.simulation.referee import require
 
 _VALUE = re.compile(rb"<value \d+>")
@@ -35,6 +36,7 @@ class FleetReferee:
         """The groups in whose logs a value was committed."""
         self.topic_of: dict[int, UUID] = {}
         """The topic of a group, also of one that is deleted by now."""
+        self.shelf = Shelf()
         self._versions: dict[int, tuple[object, int]] = {}
 
     @contextmanager
@@ -46,21 +48,32 @@ class FleetReferee:
             self._check_applied(log, entry)
             apply(log, entry)
 
-        with patch.object(ReplicatedLog, "_apply_entry", watched):
+        with patch.object(ReplicatedLog, "_apply_entry", watched), self.shelf.watching():
             yield
 
     def _check_applied(self, log: ReplicatedLog, entry: Entry) -> None:
         group = log.identity.group
         payload: Any = entry.payload
         found = (int(entry.term), crc32c(payload))
-        known = self.applied.setdefault((group, entry.index), found)
-        require(known == found, "two replicas apply different entries", log.name, group, entry)
-        if entry.kind is EntryKind.RECORDS:
+        known = self.applied.get((group, entry.index))
+        if known is None:
+            self.applied[group, entry.index] = found
+            self._commit(log, entry)
+        else:
+            require(known == found, "two replicas apply different entries", log.name, group, entry)
+
+    def _commit(self, log: ReplicatedLog, entry: Entry) -> None:
+        """An entry is applied for the first time."""
+        payload: Any = entry.payload
+        if entry.kind is EntryKind.RECORDS and COPY not in bytes(payload):
             for value in _VALUE.findall(payload):
-                self.groups_of[value].add(group)
+                self.groups_of[value].add(log.identity.group)
+        self.shelf.commit(log, entry)
 
     def check(self, node: FleetNode) -> None:
         """Look at one node after an event."""
+        if self.shelf.violation is not None:
+            raise self.shelf.violation
         broker = node.broker
         if broker is None:
             return
@@ -75,5 +88,6 @@ class FleetReferee:
         if self._versions.get(node.name) != seen:
             self._versions[node.name] = seen
             for topic in broker.metadata.topics.values():
+                self.shelf.learn(topic)
                 for replicas in topic.replicas:
                     self.topic_of[replicas.group] = topic.topic_id

@@ -49,6 +49,16 @@ class Play:
         assert topic is not None
         self.fleet.founder.created.add(topic.topic_id)
 
+    def delete(self, node: int) -> None:
+        """Delete the topic."""
+
+        async def delete(broker: Broker) -> bool:
+            self.fleet.founder.doomed.add(broker.metadata.topics[TOPIC].topic_id)
+            await broker.topics.delete(TOPIC)
+            return True
+
+        self.do(node, delete)
+
     def move(self, node: int, replicas: list[int]) -> None:
         """Ask for other replicas of the partition."""
         self.do(node, lambda broker: broker.operations.move(PLACE, replicas))

@@ -56,7 +56,14 @@ class Weather(Strikes):
             node.disk._syncs_until_failure = 0
             node.disk_us = 300
             node.cuts_power = False
+        self._set_clocks()
         self.repair()
+
+    def _set_clocks(self) -> None:
+        """Let all machines have one time again, that of the fastest."""
+        now_ms = max(node.clock.now_ms() for node in self._fleet.nodes.values())
+        for node in self._fleet.nodes.values():
+            node.clock.jump(now_ms - node.clock.now_ms())
 
     def repair(self) -> None:
         """Do for nodes that are down or have lost a log what an operator does."""
@@ -225,4 +232,5 @@ class Weather(Strikes):
     def _jump_clock(self) -> None:
         if node := self._some():
             self.counts["clock jump"] += 1
+            self._fleet.referee.shelf.clock_jumps(node.clock.now_ms())
             node.clock.jump(int(20_000 * (self._random.random() - 0.5)))
