@@ -158,6 +158,7 @@ def test_a_port_in_use_is_refused_by_name(tmp_path: Path, option: str) -> None:
             "--data-dir", str(tmp_path),
             "--kafka-port", str(ports["kafka_port"]),
             "--http-port", str(ports["http_port"]),
+            "--peer-port", "0",
         )  # fmt: skip
 
     assert result.returncode == USAGE
