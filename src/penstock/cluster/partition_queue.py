@@ -74,6 +74,8 @@ _EXPIRIES_MAX = 5_000
 _WAKE_NEXT_S = 0.02
 # How soon a dispatcher is tried again that could not be built.
 _LOOK_AGAIN_MS = 500
+# The wall clock, which deadlines go by, may be set while the timer waits.
+_SLEEP_S_MAX = 1.0
 
 
 @dataclass(slots=True)
@@ -524,7 +526,7 @@ class PartitionQueue:
             self._timer.cancel()
         self._timer_at_ms = at_ms
         wait_s = max(0, at_ms - self._now_ms()) / 1000
-        self._timer = self._workplace.loop.call_later(wait_s, self._on_time)
+        self._timer = self._workplace.loop.call_later(min(wait_s, _SLEEP_S_MAX), self._on_time)
 
     def _on_time(self) -> None:
         self._timer = None

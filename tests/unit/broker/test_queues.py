@@ -501,6 +501,22 @@ def test_what_retention_removed_is_settled_although_the_disk_was_full_at_first()
     run(scene())
 
 
+def test_leases_end_by_the_clock_also_when_it_is_set_meanwhile() -> None:
+    async def scene() -> None:
+        machine = SimMachine()
+        broker = await started(machine)
+        await publish(broker, b"a")
+        (first,) = await receive(broker, lease_ms=3_600_000)
+
+        machine.clock.advance(3_600_001)
+        again = await receive(broker, wait_ms=60_000)
+
+        assert values(again) == [b"a"]
+        assert again[0].attempt == first.attempt + 1
+
+    run(scene())
+
+
 def test_messages_that_are_too_old_are_not_delivered() -> None:
     async def scene() -> None:
         broker = await started_with(b"a", b"b")
