@@ -128,7 +128,8 @@ class Books:
         self.staged: dict[int, tuple[int, Record]] = {}
         """Messages that wait: when they are due, and what they are."""
         self.released: dict[int, int] = {}
-        self.cancelled: set[int] = set()
+        self.cancelled: dict[int, bytes | None] = {}
+        """What was taken out of the stage, by number: the values."""
         self._keys: set[bytes] = set()
         self._copies: set[tuple[str, int]] = set()
         self._handed: dict[Answer, int] = {}
@@ -207,8 +208,8 @@ class Books:
                 self._stage(event, at.entry)
             case StageCancelled(numbers):
                 for number in unpack_numbers(numbers):
-                    if self.staged.pop(number, None):
-                        self.cancelled.add(number)
+                    if found := self.staged.pop(number, None):
+                        self.cancelled[number] = found[1].value
             case StageMoved(numbers, due_ms):
                 for number in unpack_numbers(numbers):
                     if number in self.staged:

@@ -34,7 +34,7 @@ def disk_of_a_shard_leader_is_full() -> None:
         raise Violation(str(failure)) from failure
     books = stage.world.referee.groups_books
     assert books is not None
-    assert [offset for _, offset in books.positions[_GROUP, 0]] == [_OFFSET]
+    assert [offset for _, offset in books.positions[_GROUP, TOPIC, 0]] == [_OFFSET]
 
 
 async def _commit(node: Node) -> None:

@@ -27,6 +27,7 @@ from penstock.groups.events import (
     MemberSaved,
     OffsetsRemoved,
     OffsetsSaved,
+    TopicsForgotten,
     decode,
 )
 from penstock.ids import NodeId, TopicPartition
@@ -42,8 +43,8 @@ TOPIC = "orders"
 PARTITIONS = 8
 TOPICS = {TOPIC: TopicInfo(uuid.UUID(int=1), PARTITIONS)}
 
-Place = tuple[str, int]
-"""A group and a partition."""
+Place = tuple[str, str, int]
+"""A group, and a partition of a topic."""
 
 
 def new_groups(node: "Node") -> Groups:
@@ -74,10 +75,14 @@ class GroupsBooks:
             match record:
                 case OffsetsSaved(group, offsets):
                     for row in offsets:
-                        self._history(group, row.partition).append((term, row.offset))
+                        self._history(group, row.topic, row.partition).append((term, row.offset))
                 case OffsetsRemoved(group, partitions):
-                    for _, partition in partitions:
-                        self._history(group, partition).append((term, None))
+                    for topic, partition in partitions:
+                        self._history(group, topic, partition).append((term, None))
+                case TopicsForgotten(topics):
+                    for (_, topic, _), history in self.positions.items():
+                        if topic in topics:
+                            history.append((term, None))
                 case ConsumerSaved(group, epoch):
                     known = self._epochs.get(group, 0)
                     require(epoch >= known, "the epoch of a group fell", group, known, epoch)
@@ -97,13 +102,13 @@ class GroupsBooks:
         for group in touched:
             self._check_owners(group)
 
-    def _history(self, group: str, partition: int) -> list[tuple[int, int | None]]:
-        return self.positions.setdefault((group, partition), [])
+    def _history(self, group: str, topic: str, partition: int) -> list[tuple[int, int | None]]:
+        return self.positions.setdefault((group, topic, partition), [])
 
     def _forget(self, group: str, term: int) -> None:
         self._owned.pop(group, None)
         self._epochs.pop(group, None)
-        for (name, _), history in self.positions.items():
+        for (name, *_), history in self.positions.items():
             if name == group:
                 history.append((term, None))
 
@@ -232,12 +237,12 @@ class Committer(Caller):
         def committed(result: OffsetsCommitted) -> None:
             require(not result.refused, "an offset is refused", result)
             self.acked += 1
-            self._books.check_committed((self._group, self.number), offset)
+            self._books.check_committed((self._group, TOPIC, self.number), offset)
 
         self._ask_groups(commit, committed)
 
     def _fetch(self) -> None:
-        place = (self._group, self.number)
+        place = (self._group, TOPIC, self.number)
         partition = TopicPartition(TOPIC, self.number)
 
         def fetch(node: "Node", reply: Reply) -> None:

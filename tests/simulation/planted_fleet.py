@@ -11,7 +11,8 @@ from penstock.cluster.cluster import Cluster
 from penstock.cluster.described import Replicas
 from penstock.cluster.links import Links
 from penstock.cluster.steward import GroupView, Step, next_step
-from penstock.delivery import DeliveryState
+from penstock.delivery import DeliveryState, Stage
+from penstock.groups import inheritance as inheritance_module
 from penstock.ids import NodeId
 from tests.simulation.planted import Replacements, bug
 
@@ -93,3 +94,13 @@ def receipts_are_numbered_alike_in_all_topics() -> Replacements:
 @bug
 def what_a_group_has_settled_is_not_in_snapshots() -> Replacements:
     return [(DeliveryState, "restore", lambda *_: None)]
+
+
+@bug
+def positions_outlive_their_topic() -> Replacements:
+    return [(inheritance_module, "_is_outlived", lambda *_: False)]
+
+
+@bug
+def what_waits_is_not_in_snapshots() -> Replacements:
+    return [(Stage, "restore", lambda *_: None)]

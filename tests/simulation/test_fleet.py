@@ -36,10 +36,13 @@ def test_random_histories_have_every_kind_of_fault_and_deed(outcomes: list[Outco
     faults: Counter[str] = sum((outcome.faults for outcome in outcomes), Counter())
 
     assert {
+        "ack",
         "add_node",
         "balance",
         "broken link",
+        "cancellation",
         "clock jump",
+        "commit of an offset",
         "drain",
         "everyone stops",
         "failed sync",

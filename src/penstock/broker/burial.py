@@ -104,26 +104,33 @@ class Burial:
 
     def _noticed(self, place: TopicPartition, group: str, is_inherited: bool) -> None:
         key = (place, group)
+        queue = self._queue(place)
+        if queue is None:
+            return
         if is_inherited:
-            ledger = self._cluster.partition(place).queue.ledger(group)
-            self._doubtful.setdefault(key, set()).update(ledger.dying)
+            self._doubtful.setdefault(key, set()).update(queue.ledger(group).dying)
         if key not in self._tasks:
-            task = asyncio.ensure_future(self._move(place, group))
-            self._tasks[key] = task
-            task.add_done_callback(lambda _: self._tasks.pop(key, None))
+            self._tasks[key] = asyncio.ensure_future(self._move(place, group))
 
     async def _move(self, place: TopicPartition, group: str) -> None:
         """Copy and settle until nothing is dying or this node does not lead any more."""
+        try:
+            await self._move_all(place, group)
+        finally:
+            # In the same step in which nothing was found: who comes later is not overheard.
+            self._tasks.pop((place, group), None)
+
+    async def _move_all(self, place: TopicPartition, group: str) -> None:
         pause_s = _PAUSE_MIN_S
         while True:
+            queue = self._queue(place)
+            ledger = queue.groups.get(group) if queue else None
+            if queue is None or ledger is None or not ledger.dying:
+                self._doubtful.pop((place, group), None)
+                return
             try:
-                partition = self._cluster.partition(place)
-                ledger = partition.queue.groups.get(group)
-                if not partition.log.is_serving or ledger is None or not ledger.dying:
-                    self._doubtful.pop((place, group), None)
-                    return
                 dying = dict(list(ledger.dying.items())[:_COPIES_MAX])
-                await self._move_some(partition.queue, group, dying)
+                await self._move_some(queue, group, dying)
                 pause_s = _PAUSE_MIN_S
             except PenstockError as error:
                 logger.warning(
@@ -132,6 +139,14 @@ class Burial:
                 )
                 await asyncio.sleep(pause_s)
                 pause_s = min(pause_s * 2, _PAUSE_MAX_S)
+
+    def _queue(self, place: TopicPartition) -> PartitionQueue | None:
+        """Return the queue of a partition that this node leads; None when it does so no more."""
+        try:
+            partition = self._cluster.partition(place)
+        except PenstockError:
+            return None
+        return partition.queue if partition.log.is_serving else None
 
     async def _move_some(self, queue: PartitionQueue, group: str, dying: dict[int, Dying]) -> None:
         source = self._cluster.metadata.topic(queue.place.topic)

@@ -108,6 +108,8 @@ class OffsetRow(msgspec.Struct, frozen=True, array_like=True):
     note: str
     commit_ms: int
     era: int = 0
+    topic_id: bytes = b""
+    """Of the topic that it was committed for; empty where the coordinator did not know."""
 
 
 class OffsetsSaved(msgspec.Struct, frozen=True, array_like=True, tag="offsets"):

@@ -16,6 +16,10 @@ for an offset of the other:
 
 A coordinator that learns of the switch late marks what is committed there with the former era: the
 positions are lost and read again.
+
+A topic that is deleted takes its positions along, by an event of the coordinator that sees it go.
+The next coordinator may know only the topic that was created under the name since. So a position
+also bears the id of its topic, and does not count for another one of the same era.
 """
 
 from collections.abc import Iterable, Mapping
@@ -33,23 +37,35 @@ def era_of(topic: str, catalog: Catalog | None) -> int:
     return info.era if info else 0
 
 
+def id_of(topic: str, catalog: Catalog | None) -> bytes:
+    """The id with which a position is marked."""
+    info = catalog.topics.get(topic) if catalog else None
+    return info.topic_id.bytes if info else b""
+
+
 def valid_offsets(
     group_id: str, offsets: Offsets, catalog: Catalog | None
 ) -> dict[TopicPartition, OffsetRow]:
     """The positions of a group as they count under the topics that there are."""
-    valid = dict(offsets)
+    valid = {key: row for key, row in offsets.items() if not _is_outlived(row, catalog)}
     for topic in _switched(offsets, catalog):
         assert catalog is not None
         info = catalog.topics[topic]
         rows = {key: row for key, row in offsets.items() if key.topic == topic}
         for key, row in rows.items():
             if row.era != info.era:
-                del valid[key]
+                valid.pop(key, None)
         # A group that has committed here, in whatever era, has a position in all partitions.
         commit_ms = max(row.commit_ms for row in rows.values())
         for row in _inherited(group_id, topic, info, commit_ms):
             valid.setdefault(TopicPartition(topic, row.partition), row)
     return valid
+
+
+def _is_outlived(row: OffsetRow, catalog: Catalog | None) -> bool:
+    """Whether another topic was created under the name since."""
+    info = catalog.topics.get(row.topic) if catalog and row.topic_id else None
+    return info is not None and row.era == info.era and row.topic_id != info.topic_id.bytes
 
 
 def _switched(offsets: Offsets, catalog: Catalog | None) -> Iterable[str]:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from penstock.errors import GroupSubscribedToTopic, MetadataTooLarge, PenstockError
 from penstock.groups.commands import CommitOffsets
 from penstock.groups.events import OffsetRow, OffsetsSaved
-from penstock.groups.inheritance import era_of
+from penstock.groups.inheritance import era_of, id_of
 from penstock.groups.limits import GroupLimits
 from penstock.groups.subscription import Catalog
 from penstock.ids import TopicPartition
@@ -36,6 +36,7 @@ def to_save(
             note,
             now_ms,
             era_of(entry.topic, catalog),
+            id_of(entry.topic, catalog),
         )
         rows.append(row)
     return OffsetsSaved(command.group_id, tuple(rows)), refused

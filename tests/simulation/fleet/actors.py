@@ -44,6 +44,8 @@ class Actor:
         if self.is_stopping:
             return
         self.begin()
+        if self._fleet.is_quiet:
+            return
         serving = [node for node in self._fleet.nodes.values() if node.is_serving]
         if serving:
             node = self._random.choice(serving)

@@ -15,9 +15,11 @@ from penstock.cluster.described import Replicas
 from penstock.cluster.replicated_log import ReplicatedLog
 from penstock.record import split_batches
 from penstock.testing import Schedule, SimMachine, SimWires
-from tests.simulation.fleet.actors import Founder, Operator, Writer
+from tests.simulation.fleet.actors import Actor, Founder, Operator, Writer
+from tests.simulation.fleet.committers import Committer
 from tests.simulation.fleet.consumers import Consumers
 from tests.simulation.fleet.node import FleetNode
+from tests.simulation.fleet.planners import Planner
 from tests.simulation.fleet.referee import FleetReferee
 from tests.simulation.fleet.weather import Weather
 from tests.simulation.referee import Violation, require
@@ -47,6 +49,8 @@ class Fleet:
         count = nodes or self.random.choice((1, 3, 3, 4, 5, 5))
         self.loses_memory = count >= 3 and self.random.random() < 0.5
         """Whether disks are lost or damaged; then nothing is kept by one node alone."""
+        self.is_quiet = False
+        """Whether users are silent for a while."""
         self._first = range(1, count + 1)
         self.nodes = {name: self._new_node(name, peers=self._first) for name in self._first}
         self.removals: set[int] = set()
@@ -58,6 +62,8 @@ class Fleet:
         self.writers = [Writer(self, interval_us) for _ in range(2)]
         self.operator = Operator(self, int(1_500_000 * (0.3 + 2 * self.random.random())))
         self.consumers = Consumers(self)
+        self.committer = Committer(self, int(60_000 * (1 + 3 * self.random.random())))
+        self.planner = Planner(self, int(100_000 * (1 + 3 * self.random.random())))
         self._complaints = _Complaints()
         self._names = set(self._first)
         self._number = 0
@@ -117,7 +123,12 @@ class Fleet:
     @property
     def acked(self) -> list[bytes]:
         """All values whose publication was confirmed."""
-        return [value for writer in self.writers for value in writer.acked]
+        written = [value for writer in self.writers for value in writer.acked]
+        return written + self.planner.acked
+
+    @property
+    def _actors(self) -> list[Actor]:
+        return [self.founder, *self.writers, self.operator, self.committer, self.planner]
 
     # A history.
 
@@ -126,7 +137,7 @@ class Fleet:
         with self.surroundings():
             for node in self.nodes.values():
                 node.start()
-            for actor in (self.founder, *self.writers, self.operator):
+            for actor in self._actors:
                 actor.begin()
             self.consumers.begin()
             if len(self.nodes) > 1:
@@ -159,12 +170,22 @@ class Fleet:
             self.seed,
             self.schedule.events,
             self.schedule.now_us / 1e6,
-            self.faults.counts + self.done,
+            self.faults.counts + self.done + self._uses(),
             len(self.acked),
             self.consumers.acked,
             len(self.referee.leaders),
             hash((self.schedule.trace, len(self.referee.applied), len(self.acked))),
             violation,
+        )
+
+    def _uses(self) -> Counter[str]:
+        """What users were told that is done, beside publishing."""
+        return Counter(
+            {
+                "ack": self.consumers.acked,
+                "commit of an offset": self.committer.confirmed,
+                "cancellation": self.planner.cancelled,
+            }
         )
 
     def _check(self, machine: SimMachine) -> None:
@@ -188,12 +209,12 @@ class Fleet:
     def conclude(self) -> None:
         """Without faults the fleet becomes whole, and holds all that was ever acknowledged."""
         self.faults.end()
-        self.founder.is_stopping = self.operator.is_stopping = True
-        for writer in self.writers:
-            writer.is_stopping = True
+        for actor in self._actors:
+            actor.is_stopping = True
         self.become_whole()
         self.consumers.drain()
         self.become_whole()
+        self.committer.check_all()
         self._check_topics()
         self._check_acknowledged()
 
@@ -273,6 +294,8 @@ class Fleet:
         }
         for value in self.acked:
             groups = self.referee.groups_of.get(value, set())
+            if not groups and self._is_cancelled(value):
+                continue
             require(bool(groups), "an acknowledged value was never committed", value)
             for group in groups:
                 if group in held:
@@ -290,6 +313,14 @@ class Fleet:
                         value,
                         group,
                     )
+
+    def _is_cancelled(self, value: bytes) -> bool:
+        """Whether a message that waited was cancelled, or went with its topic."""
+        group = self.referee.scheduled_in.get(value)
+        if group is None:
+            return False
+        is_doomed = self.referee.topic_of[group] in self.founder.doomed
+        return is_doomed or value in self.referee.shelf.by_group[group].cancelled.values()
 
 
 def _content(log: ReplicatedLog) -> bytes:

@@ -19,7 +19,6 @@ from uuid import UUID
 from penstock.cluster import PartitionQueue, Topic
 from penstock.cluster.deliveries import Delivery
 from penstock.cluster.replicated_log import ReplicatedLog
-from penstock.cluster.topic_machine import TopicMachine
 from penstock.delivery import (
     Acked,
     DeliveryEvent,
@@ -87,9 +86,8 @@ class Shelf:
         return self.by_group[self.group_of[UUID(topic), int(partition)]]
 
     def commit(self, log: ReplicatedLog, entry: Entry) -> None:
-        """An entry is applied for the first time."""
-        if isinstance(log.machine, TopicMachine):
-            self._books(log).commit(entry, int(entry.term))
+        """An entry of a partition is applied for the first time."""
+        self._books(log).commit(entry, int(entry.term))
 
     def _books(self, log: ReplicatedLog) -> PartitionBooks:
         group = log.identity.group

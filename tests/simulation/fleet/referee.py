@@ -10,10 +10,13 @@ from uuid import UUID
 
 from crc32c import crc32c
 
+from penstock.broker.groups import ShardMachine
 from penstock.cluster.replicated_log import ReplicatedLog
+from penstock.cluster.topic_machine import TopicMachine
 from penstock.raft import Entry, EntryKind, Member, Role
 from tests.simulation.fleet.node import FleetNode
-from tests.simulation.fleet.queue_books import COPY, Shelf
+from tests.simulation.fleet.queue_books import COPY, PartitionBooks, Shelf
+from tests.simulation.members import GroupsBooks
 from tests.simulation.referee import require
 
 _VALUE = re.compile(rb"<value \d+>")
@@ -34,9 +37,13 @@ class FleetReferee:
         """The term and the checksum of every entry that was ever applied."""
         self.groups_of: defaultdict[bytes, set[int]] = defaultdict(set)
         """The groups in whose logs a value was committed."""
+        self.scheduled_in: dict[bytes, int] = {}
+        """The group in whose stage a value was committed to wait for its time."""
         self.topic_of: dict[int, UUID] = {}
         """The topic of a group, also of one that is deleted by now."""
         self.shelf = Shelf()
+        self.shards: defaultdict[int, GroupsBooks] = defaultdict(GroupsBooks)
+        """The books of each shard of consumer groups."""
         self._versions: dict[int, tuple[object, int]] = {}
 
     @contextmanager
@@ -65,10 +72,23 @@ class FleetReferee:
     def _commit(self, log: ReplicatedLog, entry: Entry) -> None:
         """An entry is applied for the first time."""
         payload: Any = entry.payload
+        group = log.identity.group
         if entry.kind is EntryKind.RECORDS and COPY not in bytes(payload):
             for value in _VALUE.findall(payload):
-                self.groups_of[value].add(log.identity.group)
-        self.shelf.commit(log, entry)
+                self.groups_of[value].add(group)
+        if isinstance(log.machine, TopicMachine):
+            if entry.kind is EntryKind.STATE:
+                self.scheduled_in.update(dict.fromkeys(_VALUE.findall(payload), group))
+            self.shelf.commit(log, entry)
+        elif isinstance(log.machine, ShardMachine):
+            self.shards[group].commit(entry, int(entry.term))
+
+    def books_of_scheduled(self, value: bytes) -> PartitionBooks:
+        """Return the books of the partition where a message was to wait."""
+        group = self.scheduled_in.get(value)
+        require(group is not None, "a scheduled message was acknowledged and never stored", value)
+        assert group is not None
+        return self.shelf.by_group[group]
 
     def check(self, node: FleetNode) -> None:
         """Look at one node after an event."""

@@ -46,6 +46,7 @@ class Weather(Strikes):
     def end(self) -> None:
         """Stop all faults and take back those that last."""
         self._is_over = True
+        self._fleet.is_quiet = False
         wires = self._fleet.wires
         wires.cuts.clear()
         wires.slowness = 0.0
@@ -214,14 +215,16 @@ class Weather(Strikes):
         self._later(8_000_000 * self._random.random(), self._replace_rotten, node)
 
     def _when_whole(self, act: "Callable[[FleetNode], None]", tries: int = 20) -> None:
-        """Do something to a machine once everyone has everything.
+        """Do something to a machine once everyone has everything; users are silent until then.
 
         Then all others together miss nothing of what one holds.
         """
         is_sound = not any(node.is_rotten for node in self._fleet.nodes.values())
+        self._fleet.is_quiet = False
         if is_sound and not self._fleet.what_is_missing():
             act(self._random.choice(list(self._fleet.nodes.values())))
         elif tries:
+            self._fleet.is_quiet = True
             self._later(200_000, self._when_whole, act, tries - 1)
 
     def _replace_rotten(self, node: "FleetNode") -> None:

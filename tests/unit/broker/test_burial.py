@@ -6,7 +6,9 @@ from typing import Any
 import pytest
 
 from penstock.broker import Broker, Message, Nack, Reject
-from penstock.errors import PenstockError
+from penstock.broker.burial import Burial
+from penstock.delivery import Dying
+from penstock.errors import PenstockError, Unavailable
 from penstock.ids import TopicPartition
 from penstock.record import Record
 from tests.unit.broker.brokers import started
@@ -94,6 +96,48 @@ def test_many_dead_letters_are_moved_in_order() -> None:
         values = [record.value for record in dead_letters(broker)]
 
         assert values == [str(number).encode() for number in range(500)]
+
+    run(scene())
+
+
+def test_a_message_that_dies_just_when_the_last_one_is_buried_is_not_overlooked() -> None:
+    async def scene() -> None:
+        broker = await started_with(b"a", b"b")
+        await reject(broker, await receive(broker, 1))
+        await settled(broker)
+        queue = broker.partition(TopicPartition(TOPIC, 0)).queue
+        await asyncio.sleep(1)
+
+        def die() -> None:
+            queue.groups[GROUP].dying[1] = Dying(1, "bad", is_rejected=True)
+            broker._burial._noticed(queue.place, GROUP, False)
+
+        broker._burial._noticed(queue.place, GROUP, False)
+        asyncio.get_running_loop().call_soon(die)
+        await asyncio.sleep(0)
+        async with asyncio.timeout(60):
+            await settled(broker)
+
+        assert [record.value for record in dead_letters(broker)] == [b"a", b"b"]
+
+    run(scene())
+
+
+def test_nobody_waits_for_the_dead_letters_of_a_topic_that_is_gone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def scene() -> None:
+        broker = await started_with(b"a")
+
+        async def fail(*_: object) -> None:
+            raise Unavailable("nobody is there")
+
+        monkeypatch.setattr(Burial, "_grave", fail)
+        await reject(broker, await receive(broker, 1))
+        await broker.topics.delete(TOPIC)
+        await asyncio.sleep(20)
+
+        assert not broker._burial._tasks
 
     run(scene())
 

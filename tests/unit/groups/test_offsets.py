@@ -194,6 +194,18 @@ def test_the_offsets_of_a_deleted_topic_are_gone_even_if_it_comes_back() -> None
     assert positions(driver) == {}
 
 
+def test_a_coordinator_that_saw_no_deletion_gives_no_offset_to_the_new_topic() -> None:
+    driver = Driver(catalog=topics(1, 1))
+    driver.commit(OffsetToCommit("t1", 0, 1), OffsetToCommit("t2", 0, 2))
+
+    driver.catalog = {"t1": topics(1, 1)["t2"]}
+    driver.fail_over()
+    assert positions(driver) == {"t2-0": 2}
+    driver.commit(OffsetToCommit("t1", 0, 5))
+
+    assert positions(driver) == {"t1-0": 5, "t2-0": 2}
+
+
 def test_offsets_expire_when_the_group_has_been_empty_for_long() -> None:
     driver = Driver(catalog=topics(1))
     member_id = stable_member(driver)
