@@ -28,6 +28,7 @@ from penstock.groups import (
     GroupLimits,
     GroupShard,
     ListGroups,
+    Now,
     Persist,
     Reply,
     TopicInfo,
@@ -201,20 +202,20 @@ class _ShardDriver:
             return
         self.is_leading = is_leading
         if is_leading:
-            self._carry_out(self._shard.became_leader(self._clock.now_ms()))
+            self._carry_out(self._shard.became_leader(self._now()))
         else:
             self._carry_out(self._shard.resigned())
 
     def topics_changed(self, topics: dict[str, TopicInfo]) -> None:
         """Tell the shard which topics there are."""
-        self._carry_out(self._shard.topics_changed(topics, self._clock.now_ms()))
+        self._carry_out(self._shard.topics_changed(topics, self._now()))
 
     async def ask(self, command: Callable[[int], Command], ticket: int) -> Answer:
         """Carry out a command and wait for its answer."""
         answer: asyncio.Future[Answer] = self._loop.create_future()
         self._waiting[ticket] = answer
         try:
-            self._carry_out(self._shard.step(command(ticket), self._clock.now_ms()))
+            self._carry_out(self._shard.step(command(ticket), self._now()))
             return await answer
         finally:
             self._waiting.pop(ticket, None)
@@ -276,7 +277,10 @@ class _ShardDriver:
             self._decision = None
 
     def _abandon(self, persist: Persist, error: PenstockError) -> None:
-        self._carry_out(self._shard.abandoned(persist, error, self._clock.now_ms()))
+        self._carry_out(self._shard.abandoned(persist, error, self._now()))
+
+    def _now(self) -> Now:
+        return Now(self._clock.now_ms(), int(self._clock.steady_s() * 1000))
 
     def _set_timer(self) -> None:
         deadline_ms = self._shard.next_deadline_ms()
@@ -284,13 +288,13 @@ class _ShardDriver:
             return
         if self._timer is not None:
             self._timer.cancel()
-        delay_s = max(0, deadline_ms - self._clock.now_ms()) / 1000
+        delay_s = max(0, deadline_ms - self._now().steady_ms) / 1000
         self._timer = self._loop.call_later(delay_s, self._tick)
         self._timer_ms = deadline_ms
 
     def _tick(self) -> None:
         self._timer = None
-        self._carry_out(self._shard.tick(self._clock.now_ms()))
+        self._carry_out(self._shard.tick(self._now()))
 
     def close(self, reason: PenstockError) -> None:
         """Stop the timers and fail those who wait."""

@@ -116,8 +116,12 @@ class ShareGroups:
             if group_id not in self._cluster.metadata.share_groups:
                 raise GroupNotFound(f"there is no share group {group_id!r}")
             return ShareGroup(self._session_ms)
-        group.forget_silent(self._clock.now_ms())
+        group.forget_silent(self._steady_ms())
         return group
+
+    def _steady_ms(self) -> int:
+        """The time by which silence is measured, whatever is done to the clock."""
+        return int(self._clock.steady_s() * 1000)
 
     def topics_of(self, group_id: str) -> list[str]:
         """Return the topics in which a group has a position."""
@@ -158,7 +162,7 @@ class ShareGroups:
             name: TopicInfo(topic.public_id, topic.partitions)
             for name, topic in self._cluster.metadata.topics.items()
         }
-        epoch, assignment = group.heartbeat(beat, topics, self._clock.now_ms())
+        epoch, assignment = group.heartbeat(beat, topics, self._steady_ms())
         if group_id not in self._cluster.metadata.share_groups:
             await self._cluster.change(ConfigureShareGroup(group_id))
         for name in beat.topics or ():

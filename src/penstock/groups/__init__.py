@@ -64,6 +64,7 @@ from penstock.groups.share import (
     ShareMember,
 )
 from penstock.groups.subscription import TopicInfo
+from penstock.groups.turn import Now
 
 __all__ = [
     "JOIN_EPOCH",
@@ -99,6 +100,7 @@ __all__ = [
     "Left",
     "ListGroups",
     "ListedGroup",
+    "Now",
     "OffsetRow",
     "OffsetToCommit",
     "OffsetsCommitted",

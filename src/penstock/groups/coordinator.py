@@ -50,7 +50,7 @@ from penstock.groups.limits import GroupLimits
 from penstock.groups.membership import JOINING, check_heartbeat
 from penstock.groups.offsets import deletable, expired, to_save
 from penstock.groups.subscription import Catalog
-from penstock.groups.turn import Turn
+from penstock.groups.turn import Now, Turn
 
 Group = ClassicGroup | ConsumerGroup
 
@@ -65,10 +65,10 @@ class Coordinator:
         self._limits = limits
         self._era = 0
 
-    def begin(self, now_ms: int) -> None:
+    def begin(self, now: Now) -> None:
         """Take over: the groups of the ledger, each member with a fresh session."""
         for group_id in self._ledger.groups:
-            self._restore(group_id, self._ledger, Turn(now_ms, self.deadlines))
+            self._restore(group_id, self._ledger, Turn(now, self.deadlines))
 
     def rebuild(self, group_id: str, rows: Ledger, turn: Turn) -> None:
         """Bring a group back to what `rows` say about it."""
@@ -140,11 +140,11 @@ class Coordinator:
         is_deserted = group is not None and group.is_deserted
         return is_deserted and group_id not in self._ledger.groups
 
-    def outdated(self, group_id: str, catalog: Catalog, now_ms: int) -> list[Record]:
+    def outdated(self, group_id: str, catalog: Catalog, wall_ms: int) -> list[Record]:
         """What retention takes away from a group: old offsets, in the end the group itself."""
         group = self.groups[group_id]
         offsets = self._ledger.offsets.get(group_id, {})
-        until_ms = now_ms - self._limits.offsets_retention_ms
+        until_ms = wall_ms - self._limits.offsets_retention_ms
         if group.is_empty:
             since_ms = group.empty_since_ms or 0
             gone = expired(offsets, since_ms, until_ms)
@@ -224,7 +224,7 @@ class Coordinator:
             group.touch(command.member_id, turn)
         elif command.generation >= 0:
             raise GroupNotFound(f"there is no group {command.group_id!r}")
-        saved, refused = to_save(command, self._limits, catalog, turn.now_ms)
+        saved, refused = to_save(command, self._limits, catalog, turn.now.wall_ms)
         if saved.offsets and group is None:
             simple = ClassicGroup.fresh(command.group_id, self._limits, None, era=self._era)
             self.groups[command.group_id] = simple

@@ -311,7 +311,7 @@ class ConsumerGroup:
 
     def _remove(self, member_id: str, turn: Turn) -> None:
         self._discard(member_id, turn)
-        empty_since_ms = None if self.members else turn.now_ms
+        empty_since_ms = None if self.members else turn.now.wall_ms
         self.row = msgspec.structs.replace(
             self.row, epoch=self.row.epoch + 1, empty_since_ms=empty_since_ms
         )
@@ -353,13 +353,13 @@ class ConsumerGroup:
         self._unsaved.clear()
 
     def _keep_alive(self, member_id: str, turn: Turn) -> None:
-        when_ms = turn.now_ms + self._limits.consumer_session_ms
+        when_ms = turn.now.steady_ms + self._limits.consumer_session_ms
         turn.deadlines.set(self.group_id, Timer(Matter.SESSION, member_id), when_ms)
 
     def _watch_revocation(self, member: ConsumerRow, turn: Turn) -> None:
         timer = Timer(Matter.REVOCATION, member.member_id)
         if member.revoking:
-            turn.deadlines.set(self.group_id, timer, turn.now_ms + member.rebalance_ms)
+            turn.deadlines.set(self.group_id, timer, turn.now.steady_ms + member.rebalance_ms)
         else:
             turn.deadlines.cancel(self.group_id, timer)
 

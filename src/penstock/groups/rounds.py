@@ -87,13 +87,13 @@ class Rounds:
     def keep_alive(self, member: ClassicMember, turn: Turn) -> None:
         """Extend the member's session."""
         session = Timer(Matter.SESSION, member.member_id)
-        turn.deadlines.set(self.group_id, session, turn.now_ms + member.session_ms)
+        turn.deadlines.set(self.group_id, session, turn.now.steady_ms + member.session_ms)
 
     def invite(self, member_id: str, session_ms: int, turn: Turn) -> None:
         """Hold the place of a member that must join again under its id."""
         self.invited.add(member_id)
         session = Timer(Matter.SESSION, member_id)
-        turn.deadlines.set(self.group_id, session, turn.now_ms + session_ms)
+        turn.deadlines.set(self.group_id, session, turn.now.steady_ms + session_ms)
 
     def uninvite(self, member_id: str, turn: Turn) -> None:
         """Give up the place of a member that never came."""
@@ -239,12 +239,12 @@ class Rounds:
         self._initial_left_ms = left_ms - delay_ms
         self._has_newcomers = False
         if delay_ms > 0:
-            turn.deadlines.set(self.group_id, _JOIN, turn.now_ms + delay_ms)
+            turn.deadlines.set(self.group_id, _JOIN, turn.now.steady_ms + delay_ms)
         else:
             self._complete(turn)
 
     def _wait_for_all(self, turn: Turn) -> None:
-        when_ms = turn.now_ms + self.roster.rebalance_ms()
+        when_ms = turn.now.steady_ms + self.roster.rebalance_ms()
         turn.deadlines.set(self.group_id, _JOIN, when_ms)
 
     def _complete_if_joined(self, turn: Turn) -> bool:
@@ -273,7 +273,7 @@ class Rounds:
         self.state = GroupState.EMPTY
         self.generation += 1
         self.protocol = self.leader = None
-        self.empty_since_ms = turn.now_ms
+        self.empty_since_ms = turn.now.wall_ms
         turn.save(self.to_row())
 
     def _begin_generation(self, joined: list[ClassicMember], turn: Turn) -> None:
@@ -290,7 +290,7 @@ class Rounds:
                 turn.reply(member.join_ticket, answer)
                 member.join_ticket = None
         self._unsynced = set(self.roster.members)
-        turn.deadlines.set(self.group_id, _SYNC, turn.now_ms + self.roster.rebalance_ms())
+        turn.deadlines.set(self.group_id, _SYNC, turn.now.steady_ms + self.roster.rebalance_ms())
 
     def _called(self) -> RebalanceInProgress:
         return RebalanceInProgress(f"group {self.group_id} is being rebalanced")

@@ -48,10 +48,12 @@ from penstock.groups.inheritance import valid_offsets
 from penstock.groups.ledger import Ledger
 from penstock.groups.limits import GroupLimits
 from penstock.groups.subscription import Catalog, TopicInfo
-from penstock.groups.turn import Turn
+from penstock.groups.turn import Now, Turn
 from penstock.ids import TopicPartition
 
 _NO_GROUP = ""
+# Nobody who is sent away gets a deadline.
+_NEVER = Now(0, 0)
 
 
 @dataclass(slots=True, eq=False)
@@ -120,13 +122,13 @@ class GroupShard:
             del self._latest[proposal.group_id]
         return list(proposal.replies)
 
-    def became_leader(self, now_ms: int) -> list[Effect]:
+    def became_leader(self, now: Now) -> list[Effect]:
         """Answer commands from now on; all earlier events have been applied."""
         assert self._coordinator is None, "the shard leads already"
         self._coordinator = Coordinator(self._ledger, self._limits)
-        self._coordinator.begin(now_ms)
-        self._sweep_ms = now_ms + self._limits.offsets_sweep_ms
-        return self._expel_outlived(self._coordinator, now_ms)
+        self._coordinator.begin(now)
+        self._sweep_ms = now.steady_ms + self._limits.offsets_sweep_ms
+        return self._expel_outlived(self._coordinator, now)
 
     def resigned(self) -> list[Effect]:
         """Answer no more commands: all who wait are sent to the new leader."""
@@ -134,7 +136,7 @@ class GroupShard:
         if coordinator is None:
             return []
         error = NotCoordinator("another node leads the shard of this group")
-        turn = Turn(0, coordinator.deadlines)
+        turn = Turn(_NEVER, coordinator.deadlines)
         for group in coordinator.groups.values():
             group.unpark(error, turn)
         failed = [reply for proposal in self._in_flight for reply in proposal.replies]
@@ -142,12 +144,12 @@ class GroupShard:
         self._latest.clear()
         return [*turn.replies, *(Reply(reply.ticket, error) for reply in failed)]
 
-    def abandoned(self, persist: Persist, error: PenstockError, now_ms: int) -> list[Effect]:
+    def abandoned(self, persist: Persist, error: PenstockError, now: Now) -> list[Effect]:
         """Give up an event that cannot commit any more, and with it all proposed after it."""
         failed = self._cut(persist)
         if self._coordinator is None or not failed:
             return []
-        turn = Turn(now_ms, self._coordinator.deadlines)
+        turn = Turn(now, self._coordinator.deadlines)
         for proposal in failed:
             for reply in proposal.replies:
                 turn.reply(reply.ticket, error)
@@ -160,12 +162,12 @@ class GroupShard:
         """Whether an event is in flight; one that fell with an earlier one must not be proposed."""
         return any(proposal.persist is persist for proposal in reversed(self._in_flight))
 
-    def step(self, command: Command, now_ms: int) -> list[Effect]:
+    def step(self, command: Command, now: Now) -> list[Effect]:
         """Carry out one command."""
         if self._coordinator is None:
             error = NotCoordinator("this node does not lead the shard of this group")
             return [Reply(command.ticket, error)]
-        turn = Turn(now_ms, self._coordinator.deadlines)
+        turn = Turn(now, self._coordinator.deadlines)
         try:
             self._coordinator.take(command, self._catalog, turn)
         except PenstockError as error:
@@ -176,29 +178,29 @@ class GroupShard:
             self._forget_if_unsaved(self._coordinator, group_id)
         return effects
 
-    def tick(self, now_ms: int) -> list[Effect]:
+    def tick(self, now: Now) -> list[Effect]:
         """Act on the deadlines that have passed."""
         if self._coordinator is None:
             return []
         effects: list[Effect] = []
-        while due := self._coordinator.deadlines.pop_due(now_ms):
+        while due := self._coordinator.deadlines.pop_due(now.steady_ms):
             group_id, timer = due
-            turn = Turn(now_ms, self._coordinator.deadlines)
+            turn = Turn(now, self._coordinator.deadlines)
             self._coordinator.expire(group_id, timer, turn)
             effects += self._concluded(group_id, turn)
             self._forget_if_unsaved(self._coordinator, group_id)
-        if now_ms >= self._sweep_ms:
-            effects += self._sweep(self._coordinator, now_ms)
+        if now.steady_ms >= self._sweep_ms:
+            effects += self._sweep(self._coordinator, now)
         return effects
 
     def next_deadline_ms(self) -> int | None:
-        """When to call `tick`; it may turn out that nothing is due then."""
+        """When to call `tick`, on the steady clock; it may turn out that nothing is due then."""
         if self._coordinator is None:
             return None
         next_ms = self._coordinator.deadlines.next_ms()
         return self._sweep_ms if next_ms is None else min(next_ms, self._sweep_ms)
 
-    def topics_changed(self, topics: Mapping[str, TopicInfo], now_ms: int) -> list[Effect]:
+    def topics_changed(self, topics: Mapping[str, TopicInfo], now: Now) -> list[Effect]:
         """Take in all topics of the cluster as they are now; every replica is to be told.
 
         A topic that is missing and was there before has been deleted, and its offsets go with it.
@@ -207,20 +209,20 @@ class GroupShard:
         if self._coordinator is None:
             return []
         self._coordinator.topics_changed()
-        turn = Turn(now_ms, self._coordinator.deadlines)
+        turn = Turn(now, self._coordinator.deadlines)
         gone = self._catalog.gone_since(former) if former else []
         if gone:
             turn.save(TopicsForgotten(tuple(gone)))
         effects = self._concluded(_NO_GROUP, turn)
-        return [*effects, *self._expel_outlived(self._coordinator, now_ms)]
+        return [*effects, *self._expel_outlived(self._coordinator, now)]
 
-    def _expel_outlived(self, coordinator: Coordinator, now_ms: int) -> list[Effect]:
+    def _expel_outlived(self, coordinator: Coordinator, now: Now) -> list[Effect]:
         """Expel members whose positions are of topics that have no longer their name."""
         if self._catalog is None:
             return []
         effects: list[Effect] = []
         for group_id in coordinator.reach(self._catalog):
-            turn = Turn(now_ms, coordinator.deadlines)
+            turn = Turn(now, coordinator.deadlines)
             coordinator.groups[group_id].expel_all(turn)
             effects += self._concluded(group_id, turn)
         return effects
@@ -267,17 +269,17 @@ class GroupShard:
                     rows.apply(record)
         return rows
 
-    def _sweep(self, coordinator: Coordinator, now_ms: int) -> list[Effect]:
+    def _sweep(self, coordinator: Coordinator, now: Now) -> list[Effect]:
         """Let retention take what is due."""
-        self._sweep_ms = now_ms + self._limits.offsets_sweep_ms
+        self._sweep_ms = now.steady_ms + self._limits.offsets_sweep_ms
         if self._catalog is None:
             return []
         # A commit in flight makes offsets young again that look old in the ledger.
         busy = {proposal.group_id for proposal in self._in_flight}
         effects: list[Effect] = []
         for group_id in sorted(coordinator.groups.keys() - busy):
-            turn = Turn(now_ms, coordinator.deadlines)
-            for record in coordinator.outdated(group_id, self._catalog, now_ms):
+            turn = Turn(now, coordinator.deadlines)
+            for record in coordinator.outdated(group_id, self._catalog, now.wall_ms):
                 turn.save(record)
                 if isinstance(record, GroupRemoved):
                     coordinator.forget(group_id)

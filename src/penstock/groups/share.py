@@ -62,15 +62,15 @@ class ShareGroup:
         return GroupState.STABLE if self.members else GroupState.EMPTY
 
     def heartbeat(
-        self, beat: ShareBeat, topics: Mapping[str, TopicInfo], now_ms: int
+        self, beat: ShareBeat, topics: Mapping[str, TopicInfo], steady_ms: int
     ) -> tuple[int, ShareAssignment | None]:
         """Note that a member lives; return its epoch, and its assignment when that is news."""
-        self.forget_silent(now_ms)
+        self.forget_silent(steady_ms)
         if beat.epoch == LEAVE_EPOCH:
             self._leave(beat.member_id)
             return LEAVE_EPOCH, None
         member = self._member(beat)
-        member.seen_ms = now_ms
+        member.seen_ms = steady_ms
         wanted = member.topics if beat.topics is None else tuple(sorted(set(beat.topics)))
         if wanted != member.topics or topics != self._topics:
             member.topics = wanted
@@ -104,12 +104,12 @@ class ShareGroup:
             raise UnknownMember(f"the share group does not know member {member_id!r}")
         self._assign()
 
-    def forget_silent(self, now_ms: int) -> None:
+    def forget_silent(self, steady_ms: int) -> None:
         """Do without members that have said nothing for too long."""
         silent = [
             each.member_id
             for each in self.members.values()
-            if now_ms - each.seen_ms > self._session_ms
+            if steady_ms - each.seen_ms > self._session_ms
         ]
         for member_id in silent:
             del self.members[member_id]

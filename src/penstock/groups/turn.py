@@ -1,6 +1,7 @@
 """What one command or one deadline leads to."""
 
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from penstock.errors import PenstockError
 from penstock.groups.answers import Answer, Reply
@@ -8,11 +9,20 @@ from penstock.groups.deadlines import Deadlines
 from penstock.groups.events import Record
 
 
+class Now(NamedTuple):
+    """The time, twice: members must not be expelled because somebody sets the clock."""
+
+    wall_ms: int
+    """As records carry it, and retention counts it."""
+    steady_ms: int
+    """As deadlines count it; it means nothing to another node."""
+
+
 @dataclass(slots=True)
 class Turn:
     """Collects records and replies while a group changes; the shard makes effects of them."""
 
-    now_ms: int
+    now: Now
     deadlines: Deadlines
     records: list[Record] = field(default_factory=list)
     replies: list[Reply] = field(default_factory=list)

@@ -17,6 +17,7 @@ from penstock.groups import (
     JoinGroup,
     LeaveGroup,
     Leaver,
+    Now,
     OffsetToCommit,
     Persist,
     Reply,
@@ -57,8 +58,14 @@ class Driver:
         self.answers: dict[int, Answer | PenstockError] = {}
         self.is_holding = False
         self.now_ms = 1_000_000
+        self.clock_set_ms = 0
         self._ticket = 0
         self._begin()
+
+    @property
+    def now(self) -> Now:
+        """The time, with a wall clock that may have been set."""
+        return Now(self.now_ms + self.clock_set_ms, self.now_ms)
 
     def ticket(self) -> int:
         """A new ticket."""
@@ -67,7 +74,7 @@ class Driver:
 
     def send(self, command: Command) -> int:
         """Carry out a command; the answer, once there is one, is under its ticket."""
-        self.carry_out(self.shard.step(command, self.now_ms))
+        self.carry_out(self.shard.step(command, self.now))
         return command.ticket
 
     def ask(self, command: Command) -> Answer | PenstockError:
@@ -103,7 +110,7 @@ class Driver:
         """Let the events in flight from `position` on fail."""
         persist = self.in_flight[position]
         self.in_flight = deque(list(self.in_flight)[:position])
-        self.carry_out(self.shard.abandoned(persist, error, self.now_ms))
+        self.carry_out(self.shard.abandoned(persist, error, self.now))
 
     def advance(self, duration_ms: int) -> None:
         """Let time pass, stopping at every deadline on the way."""
@@ -113,13 +120,13 @@ class Driver:
             if deadline_ms is None or deadline_ms > end_ms:
                 break
             self.now_ms = max(self.now_ms, deadline_ms)
-            self.carry_out(self.shard.tick(self.now_ms))
+            self.carry_out(self.shard.tick(self.now))
         self.now_ms = end_ms
 
     def change_topics(self, catalog: Mapping[str, TopicInfo]) -> None:
         """Let the cluster have these topics."""
         self.catalog = dict(catalog)
-        self.carry_out(self.shard.topics_changed(self.catalog, self.now_ms))
+        self.carry_out(self.shard.topics_changed(self.catalog, self.now))
 
     def fail_over(self) -> None:
         """Go on with another replica, which has the log and nothing else."""
@@ -227,8 +234,8 @@ class Driver:
 
     def _begin(self) -> None:
         if self.catalog:
-            self.shard.topics_changed(self.catalog, self.now_ms)
-        self.carry_out(self.shard.became_leader(self.now_ms))
+            self.shard.topics_changed(self.catalog, self.now)
+        self.carry_out(self.shard.became_leader(self.now))
 
 
 def replayed(log: list[bytes], limits: GroupLimits = LIMITS) -> GroupShard:

@@ -191,6 +191,22 @@ def test_a_silent_member_loses_its_session_and_the_rest_rebalance() -> None:
     assert isinstance(driver.heartbeat(leader.member_id, 2), RebalanceInProgress)
 
 
+@pytest.mark.parametrize("set_ms", [3_600_000, -3_600_000])
+def test_sessions_last_as_long_when_somebody_sets_the_clock(set_ms: int) -> None:
+    driver = Driver()
+    leader, other = stable_pair(driver)
+
+    driver.advance(6_000)
+    driver.clock_set_ms = set_ms
+    assert driver.heartbeat(leader.member_id, 2) == Alive()
+    driver.advance(3_000)
+    assert driver.heartbeat(other.member_id, 2) == Alive()
+    driver.advance(7_500)
+
+    assert isinstance(driver.heartbeat(leader.member_id, 2), UnknownMember)
+    assert isinstance(driver.heartbeat(other.member_id, 2), RebalanceInProgress)
+
+
 def test_a_waiting_member_needs_no_heartbeat() -> None:
     driver = Driver()
     leader, other = stable_pair(driver)

@@ -17,6 +17,7 @@ from penstock.groups import (
     LeaveGroup,
     Leaver,
     ListGroups,
+    Now,
     OffsetsCommitted,
     OffsetToCommit,
     Reconciled,
@@ -171,11 +172,11 @@ def test_a_failed_offset_commit_disturbs_no_member() -> None:
 def test_a_node_that_does_not_lead_sends_callers_away() -> None:
     shard = GroupShard(LIMITS)
 
-    effects = shard.step(ListGroups(ticket=5), 0)
+    effects = shard.step(ListGroups(ticket=5), Now(0, 0))
 
     assert isinstance(effects[0], Reply)
     assert isinstance(effects[0].answer, NotCoordinator)
-    assert shard.tick(0) == []
+    assert shard.tick(Now(0, 0)) == []
     assert shard.next_deadline_ms() is None
 
 
