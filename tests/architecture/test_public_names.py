@@ -13,8 +13,8 @@ PUBLIC_NAMES = {
         AsyncSchedule AsyncSubscription AsyncTaskQueue BOOTSTRAP_DEFAULT BlockedKey
         BufferLimits BufferedProducer ClearingChoice Client ClusterAdmin ClusterNode
         ClusterOverview ClusterPartition ClusterReplica Connection Consumer DeadLetter
-        DeadLetterChoice DeadLetters Disconnection EnqueuedTask FencedPartition GroupDescription
-        GroupListing Groups Header JournalEntry JournalPage LeaseOptions Leased
+        DeadLetterChoice DeadLetters Disconnection EnqueuedTask Exchange FencedPartition
+        GroupDescription GroupListing Groups Header JournalEntry JournalPage LeaseOptions Leased
         LeasedMessage MemberDescription Message NewMessage NewTopic OffsetRange PartitionBounds
         PartitionDescription
         PartitionEnd PartitionProgress Placement Producer Publication PublishOptions

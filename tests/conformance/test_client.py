@@ -103,6 +103,35 @@ def test_receipts_of_a_batch_are_refused_one_by_one(client: Client) -> None:
     assert isinstance(refusal.error, LeaseExpired)
 
 
+def test_messages_come_in_exchange_for_those_that_are_done(client: Client) -> None:
+    topic = unique("orders")
+    client.publish_batch(topic, [Publication(value=str(number)) for number in range(30)])
+    seen: list[str] = []
+
+    exchange = client.ack_and_receive(topic, "billing", [], wait_s=10)
+    while exchange.messages:
+        seen += [each.text() for each in exchange.messages]
+        exchange = client.ack_and_receive(topic, "billing", exchange.messages, count_max=7)
+        assert exchange.refusals == []
+
+    assert sorted(map(int, seen)) == list(range(30))
+    assert client.groups.get(topic, "billing").totals.unsettled == 0
+
+
+def test_an_exchange_tells_which_acks_were_refused(client: Client) -> None:
+    topic = unique("orders")
+    client.publish(topic, "tea")
+    message = receive_one(client, topic)
+    client.nack(message, delay_s=0)
+
+    exchange = client.ack_and_receive(topic, "billing", [message], wait_s=10)
+
+    (refusal,) = exchange.refusals
+    assert refusal.message is message
+    assert isinstance(refusal.error, LeaseExpired)
+    assert [each.attempt for each in exchange.messages] == [2]
+
+
 def test_several_topics_are_received_from_at_once(client: Client) -> None:
     first, second = unique("orders"), unique("orders")
     client.publish(first, "a")
@@ -230,6 +259,26 @@ def test_the_asynchronous_face_does_the_same(node: NodeProcess) -> None:
             return seen
 
     assert sorted(map(int, asyncio.run(scenario()))) == list(range(20))
+
+
+def test_messages_come_in_exchange_for_those_that_are_done_on_a_loop_too(
+    node: NodeProcess,
+) -> None:
+    async def scenario() -> list[str]:
+        topic = unique("orders")
+        seen: list[str] = []
+        async with AsyncClient(node.http_url) as client:
+            for number in range(3):
+                await client.publish(topic, str(number))
+            exchange = await client.ack_and_receive(topic, "billing", [], wait_s=10, count_max=2)
+            while exchange.messages:
+                seen += [each.text() for each in exchange.messages]
+                exchange = await client.ack_and_receive(
+                    topic, "billing", exchange.messages, count_max=2
+                )
+        return seen
+
+    assert sorted(asyncio.run(scenario())) == ["0", "1", "2"]
 
 
 def test_leases_are_renewed_on_a_loop_too(node: NodeProcess) -> None:

@@ -119,6 +119,26 @@ def test_an_acknowledged_message_does_not_come_back(node: NodeProcess) -> None:
     assert [(each["value"], each["attempt"]) for each in again] == [("c", 2)]
 
 
+def test_messages_come_in_exchange_for_acks(node: NodeProcess) -> None:
+    topic = http_topic(node)
+    group = f"{topic}/groups/g"
+    publish_values(node, topic, "a", "b", "c")
+    (first,) = receive(node, group, max=1)
+
+    answer = ask(node, "POST", f"{group}/receive", max=1, ack=[first["receipt"], "no receipt"])
+    last = ask(node, "POST", f"{group}/receive", max=1)
+
+    assert [each["value"] for each in answer["messages"]] == ["b"]
+    assert answer["acked"]["accepted"] == 1
+    (failed,) = answer["acked"]["failed"]
+    assert failed["receipt"] == "no receipt"
+    assert failed["error"]["type"] == "InvalidReceipt"
+    assert [each["value"] for each in last["messages"]] == ["c"]
+    assert "acked" not in last
+    ask(node, "POST", f"{group}/extend", receipts=[first["receipt"]], lease=0)
+    assert receive(node, group, wait=0) == []
+
+
 def test_a_receipt_that_does_not_hold_fails_alone(node: NodeProcess) -> None:
     topic = http_topic(node)
     group = f"{topic}/groups/g"
@@ -289,6 +309,8 @@ MISTAKES = [
     ("POST", "/messages", {"messages": []}, 400, "0 messages"),
     ("POST", "/groups/g/receive", {"max": 0}, 400, ">= 1"),
     ("POST", "/groups/g/receive", {"max": 10_001}, 400, "10000"),
+    ("POST", "/groups/g/receive", {"ack": ["x"] * 10_001}, 400, "10000"),
+    ("POST", "/groups/g/receive", {"ack": ["0.1.1"], "wait": "61s"}, 400, "60"),
     ("POST", "/groups/g/receive", {"wait": "61s"}, 400, "60"),
     ("POST", "/groups/g/receive", {"lease": "13h"}, 400, "43200"),
     ("POST", "/groups/g/ack", {"receipts": []}, 400, "length"),
@@ -336,9 +358,7 @@ def test_a_page_of_another_site_cannot_publish(node: NodeProcess) -> None:
 
 
 def test_a_body_that_is_too_large_is_refused_with_the_limit(node: NodeProcess) -> None:
-    topic = http_topic(node)
-
-    response = call(node, "POST", f"{topic}/groups/g/receive", consumer="x" * 70_000)
+    response = call(node, "POST", "/v1/groups/g/receive", topics=["x" * 70_000])
 
     assert response.status_code == 400
     assert "65536 bytes" in response.json()["error"]["message"]

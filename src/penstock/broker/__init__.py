@@ -17,6 +17,7 @@ from penstock.broker.publish import Publication
 from penstock.broker.queue_groups import ResetTarget
 from penstock.broker.queue_values import (
     BlockedKeyStatus,
+    Exchanged,
     GroupStatus,
     InFlight,
     Message,
@@ -65,6 +66,7 @@ __all__ = [
     "DeadLetterFilter",
     "DeadLetters",
     "EnqueuedTask",
+    "Exchanged",
     "FencedPartition",
     "FetchRequest",
     "Fetched",

@@ -1,5 +1,7 @@
 """What the verbs of queue groups take and give."""
 
+from typing import NamedTuple
+
 import msgspec
 
 from penstock.errors import InvalidRequest, PenstockError
@@ -24,6 +26,13 @@ class Message(msgspec.Struct, frozen=True, gc=False):
     key: bytes | None
     value: bytes | None
     headers: tuple[tuple[str, bytes | None], ...]
+
+
+class Exchanged(NamedTuple):
+    """What became of acks, in their order, and the messages that came in exchange."""
+
+    outcomes: list[Outcome]
+    messages: list[Message]
 
 
 class Nack(msgspec.Struct, frozen=True):

@@ -7,7 +7,7 @@ partition that the receipt names. Every verb runs on the partition's leader, her
 
 import asyncio
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Awaitable, Iterator, Sequence
 
 import msgspec
 
@@ -15,7 +15,7 @@ from penstock.broker.arrivals import Arrivals
 from penstock.broker.calls import Calls
 from penstock.broker.journals import Journals
 from penstock.broker.queue_groups import QueueGroups
-from penstock.broker.queue_values import Message, check_number
+from penstock.broker.queue_values import Exchanged, Message, check_number
 from penstock.broker.settlement import Settlement
 from penstock.broker.traces import Traces
 from penstock.cluster import LEASE_MS_MAX, Cluster, Delivery, PartitionQueue
@@ -135,6 +135,41 @@ class Queues:
             if loop.time() - now_s < _VAIN_PAUSE_S / 10:
                 await asyncio.sleep(_VAIN_PAUSE_S)
 
+    async def ack_and_receive(
+        self,
+        topic: str,
+        group: str,
+        receipts: Sequence[str],
+        *,
+        count_max: int,
+        wait_ms: int = 0,
+        lease_ms: int | None = None,
+        consumer: str = "",
+    ) -> Exchanged:
+        """Ack messages, and receive the next ones; the acks are durable when this returns.
+
+        What is there goes out before the acks are committed, so that one flush carries both. What
+        waits for the acks, because of the group's order or of a limit, goes out after them.
+        """
+
+        async def receive(wait_ms: int) -> list[Message]:
+            return await self.receive(
+                topic,
+                group,
+                count_max=count_max,
+                wait_ms=wait_ms,
+                lease_ms=lease_ms,
+                consumer=consumer,
+            )
+
+        check_number("wait_ms", wait_ms, 0, WAIT_MS_MAX)
+        messages = await _unless_unavailable(receive(0))
+        outcomes = await self.ack(topic, group, receipts)
+        if not messages:
+            # Whoever asked must hear what became of the acks, and hears of trouble by asking again.
+            messages = await _unless_unavailable(receive(wait_ms))
+        return Exchanged(outcomes, messages)
+
     async def _receive_anywhere(self, request: _Receive) -> list[Message]:
         by_leader = self._by_leader(request.topic)
         failure: PenstockError | None = None
@@ -209,6 +244,13 @@ class Queues:
 
     def _queue(self, topic: str, partition: int) -> PartitionQueue:
         return self._cluster.partition(TopicPartition(topic, partition)).queue
+
+
+async def _unless_unavailable(receiving: Awaitable[list[Message]]) -> list[Message]:
+    try:
+        return await receiving
+    except Unavailable:
+        return []
 
 
 def _in_turn(numbers: list[int], turn: Iterator[int]) -> list[int]:

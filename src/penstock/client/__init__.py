@@ -30,7 +30,13 @@ from penstock.client.dead_letters import (
     DeadLetters,
     Redriven,
 )
-from penstock.client.deliveries import Leased, LeasedMessage, ReceiveOptions, Refusal
+from penstock.client.deliveries import (
+    Exchange,
+    Leased,
+    LeasedMessage,
+    ReceiveOptions,
+    Refusal,
+)
 from penstock.client.descriptions import (
     GroupDescription,
     GroupListing,
@@ -118,6 +124,7 @@ __all__ = [
     "DeadLetters",
     "Disconnection",
     "EnqueuedTask",
+    "Exchange",
     "FencedPartition",
     "GroupDescription",
     "GroupListing",

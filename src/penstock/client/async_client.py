@@ -9,11 +9,13 @@ from penstock.client.calls import Call
 from penstock.client.client import GIVEN_BACK, LEASE_S, POLL_WAIT_S, raise_refusal
 from penstock.client.dead_letters import AsyncDeadLetters
 from penstock.client.deliveries import (
+    Exchange,
     Leased,
     LeasedMessage,
     ReceiveOptions,
     Refusal,
     SettleIncomplete,
+    exchange_call,
     receive_call,
     settle_calls,
 )
@@ -139,6 +141,26 @@ class AsyncClient:
         """Return messages, waiting up to `wait_s` for the first; none is a normal answer."""
         topics = [topic] if isinstance(topic, str) else topic
         return await self._caller.run(receive_call(topics, group, wait_s=wait_s, options=options))
+
+    async def ack_and_receive(
+        self,
+        topic: str,
+        group: str,
+        done: Sequence[L],
+        *,
+        wait_s: float = 0.0,
+        **options: Unpack[ReceiveOptions],
+    ) -> Exchange[L]:
+        """Settle messages and receive the next ones of the same topic in one request.
+
+        The acks are durable when this returns.
+        """
+        if not done:
+            found = await self.receive(topic, group, wait_s=wait_s, **options)
+            return Exchange(found, [])
+        self._keeper.drop(done)
+        call = exchange_call(topic, group, done, wait_s=wait_s, options=options)
+        return await self._caller.run(call)
 
     def subscribe(
         self,

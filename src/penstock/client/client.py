@@ -10,11 +10,13 @@ from penstock.client.buffers import BufferLimits
 from penstock.client.calls import Call
 from penstock.client.dead_letters import DeadLetters
 from penstock.client.deliveries import (
+    Exchange,
     Leased,
     LeasedMessage,
     ReceiveOptions,
     Refusal,
     SettleIncomplete,
+    exchange_call,
     receive_call,
     settle_calls,
 )
@@ -145,6 +147,26 @@ class Client:
         """Return messages, waiting up to `wait_s` for the first; none is a normal answer."""
         topics = [topic] if isinstance(topic, str) else topic
         return self._caller.run(receive_call(topics, group, wait_s=wait_s, options=options))
+
+    def ack_and_receive(
+        self,
+        topic: str,
+        group: str,
+        done: Sequence[L],
+        *,
+        wait_s: float = 0.0,
+        **options: Unpack[ReceiveOptions],
+    ) -> Exchange[L]:
+        """Settle messages and receive the next ones of the same topic in one request.
+
+        The acks are durable when this returns.
+        """
+        if not done:
+            found = self.receive(topic, group, wait_s=wait_s, **options)
+            return Exchange(found, [])
+        self._keeper.drop(done)
+        call = exchange_call(topic, group, done, wait_s=wait_s, options=options)
+        return self._caller.run(call)
 
     def subscribe(
         self,

@@ -80,6 +80,14 @@ class Refusal(Generic[L]):
     error: PenstockError
 
 
+@dataclass(frozen=True, slots=True)
+class Exchange(Generic[L]):
+    """Messages that came in exchange for others, and those of the others that were refused."""
+
+    messages: list[LeasedMessage]
+    refusals: list[Refusal[L]]
+
+
 class SettleIncomplete(Unavailable):
     """Some receipts failed for a reason that may pass, and all of them can be sent again.
 
@@ -118,7 +126,14 @@ class _Settled(msgspec.Struct, frozen=True):
     failed: list[_Refused]
 
 
+class _Exchanged(_Messages, frozen=True):
+    acked: _Settled
+
+
 _messages_of = msgspec.json.Decoder(_Messages).decode
+
+
+_exchanged_of = msgspec.json.Decoder(_Exchanged).decode
 
 
 def receive_call(
@@ -132,12 +147,7 @@ def receive_call(
 
     Repeating it loses nothing: messages of an answer that got lost come back after their lease.
     """
-    body: dict[str, Any] = {
-        "max": options.get("count_max", 10),
-        "wait": wait_s,
-        "lease": options.get("lease_s"),
-        "consumer": options.get("consumer", ""),
-    }
+    body = _receive_body(wait_s, options)
     if len(topics) == 1:
         path = path_of("v1", "topics", topics[0], "groups", group, "receive")
     else:
@@ -148,6 +158,37 @@ def receive_call(
         return [_leased(each, group) for each in _messages_of(content).messages]
 
     return Call(method="POST", path=path, content=to_json(body), read=read, wait_s=wait_s)
+
+
+def exchange_call(
+    topic: str, group: str, done: Sequence[L], *, wait_s: float, options: ReceiveOptions
+) -> Call[Exchange[L]]:
+    """Ack messages of one topic, and receive the next; an ack may be repeated, and so may this."""
+    by_receipt = {message.receipt: message for message in done}
+
+    def read(content: bytes) -> Exchange[L]:
+        found = _exchanged_of(content)
+        return Exchange(
+            [_leased(each, group) for each in found.messages],
+            [Refusal(by_receipt[each.receipt], each.error.error()) for each in found.acked.failed],
+        )
+
+    return Call(
+        method="POST",
+        path=path_of("v1", "topics", topic, "groups", group, "receive"),
+        content=to_json(_receive_body(wait_s, options) | {"ack": list(by_receipt)}),
+        read=read,
+        wait_s=wait_s,
+    )
+
+
+def _receive_body(wait_s: float, options: ReceiveOptions) -> dict[str, Any]:
+    return {
+        "max": options.get("count_max", 10),
+        "wait": wait_s,
+        "lease": options.get("lease_s"),
+        "consumer": options.get("consumer", ""),
+    }
 
 
 def settle_calls(

@@ -68,6 +68,85 @@ def test_messages_go_out_once_and_are_settled_by_their_receipts() -> None:
     run(scene())
 
 
+def test_messages_come_in_exchange_for_acks() -> None:
+    async def scene() -> None:
+        broker = await started_with(b"a", b"b", b"c")
+        first = await receive(broker, 2)
+        receipts = [each.receipt for each in first]
+
+        outcomes, messages = await broker.queues.ack_and_receive(
+            TOPIC, GROUP, [receipts[0], "nonsense"], count_max=10
+        )
+        status = await broker.queues.status(TOPIC, GROUP)
+
+        assert outcomes[0] is None
+        assert isinstance(outcomes[1], InvalidReceipt)
+        assert values(messages) == [b"c"]
+        assert (status.unsettled, status.in_flight) == (2, 2)
+
+    run(scene())
+
+
+@pytest.mark.parametrize(
+    "settings", [{"delivery.order": "strict"}, {"delivery.consumer.in.flight.max": "1"}]
+)
+def test_what_waits_for_an_ack_comes_in_exchange_for_it(settings: dict[str, str]) -> None:
+    async def scene() -> None:
+        broker = await started_with(b"a", b"b")
+        await broker.queues.configure_group(TOPIC, GROUP, settings)
+        (message,) = await receive(broker)
+        assert await receive(broker) == []
+
+        outcomes, messages = await broker.queues.ack_and_receive(
+            TOPIC, GROUP, [message.receipt], count_max=10
+        )
+
+        assert outcomes == [None]
+        assert values(messages) == [b"b"]
+
+    run(scene())
+
+
+def test_an_exchange_waits_for_messages_when_there_are_none() -> None:
+    async def scene() -> None:
+        broker = await started_with(b"a")
+        (message,) = await receive(broker)
+
+        exchanging = asyncio.ensure_future(
+            broker.queues.ack_and_receive(
+                TOPIC, GROUP, [message.receipt], count_max=10, wait_ms=60_000
+            )
+        )
+        await asyncio.sleep(1)
+        await publish(broker, b"b")
+        outcomes, messages = await exchanging
+
+        assert outcomes == [None]
+        assert values(messages) == [b"b"]
+
+    run(scene())
+
+
+def test_the_outcome_of_acks_is_told_although_nothing_can_be_received() -> None:
+    async def scene() -> None:
+        broker = await started_with(b"a")
+        (message,) = await receive(broker)
+        queue = broker.cluster.partition(TopicPartition(TOPIC, 0)).queue
+
+        def refuse(*_: object, **__: object) -> None:
+            raise DiskFull("no room for leases")
+
+        queue.receive_nowait = refuse  # type: ignore[method-assign]
+        outcomes, messages = await broker.queues.ack_and_receive(
+            TOPIC, GROUP, [message.receipt], count_max=10
+        )
+
+        assert outcomes == [None]
+        assert messages == []
+
+    run(scene())
+
+
 def test_every_group_gets_every_message() -> None:
     async def scene() -> None:
         broker = await started_with(b"a")

@@ -103,6 +103,15 @@ class ReceiveBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     consumer: Annotated[str, Meta(max_length=200)] = ""
 
 
+class ExchangeBody(ReceiveBody, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The same, in exchange for messages that are done."""
+
+    ack: Annotated[
+        list[str],
+        Meta(max_length=10_000, description="Receipts of messages that are done."),
+    ] = []
+
+
 class ReceiveAnyBody(ReceiveBody, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The same from several topics."""
 
@@ -190,3 +199,9 @@ class Settled(Struct, frozen=True, kw_only=True):
 
     accepted: int
     failed: list[SettledReceipt]
+
+
+class ExchangedMessages(ReceivedMessages, frozen=True, kw_only=True):
+    """What was ready, and what became of the acks that came along."""
+
+    acked: Settled | UnsetType = UNSET

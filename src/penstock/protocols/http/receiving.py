@@ -12,11 +12,12 @@ from penstock.protocols.http.endpoints import FAILURES, GROUP, TOPIC, Answer, En
 from penstock.protocols.http.exchange import decode_body, encode_json
 from penstock.protocols.http.message_bodies import (
     AckBody,
+    ExchangeBody,
+    ExchangedMessages,
     ExtendBody,
     FailedReceipt,
     NackBody,
     ReceiveAnyBody,
-    ReceiveBody,
     ReceivedMessage,
     ReceivedMessages,
     RejectBody,
@@ -45,16 +46,28 @@ def receiving_endpoints(view: NodeView) -> list[Endpoint]:
 
 def _receiving(view: NodeView) -> list[Endpoint]:
     async def receive(path: Mapping[str, str], content: bytes) -> bytes:
-        body = decode_body(content, ReceiveBody)
-        found = await view.queues.receive(
-            path["topic"],
-            path["group"],
+        body = decode_body(content, ExchangeBody)
+        wait_ms = read_duration_ms("wait", body.wait, max_ms=WAIT_MS_MAX)
+        lease_ms = _lease_ms(body.lease)
+        if not body.ack:
+            found = await view.queues.receive(
+                *_place(path),
+                count_max=body.max,
+                wait_ms=wait_ms,
+                lease_ms=lease_ms,
+                consumer=body.consumer,
+            )
+            return encode_json(ReceivedMessages(messages=[show_message(each) for each in found]))
+        outcomes, found = await view.queues.ack_and_receive(
+            *_place(path),
+            body.ack,
             count_max=body.max,
-            wait_ms=read_duration_ms("wait", body.wait, max_ms=WAIT_MS_MAX),
-            lease_ms=_lease_ms(body.lease),
+            wait_ms=wait_ms,
+            lease_ms=lease_ms,
             consumer=body.consumer,
         )
-        return encode_json(ReceivedMessages(messages=[show_message(each) for each in found]))
+        messages = [show_message(each) for each in found]
+        return encode_json(ExchangedMessages(messages=messages, acked=_settled(body.ack, outcomes)))
 
     async def receive_any(path: Mapping[str, str], content: bytes) -> bytes:
         body = decode_body(content, ReceiveAnyBody)
@@ -69,6 +82,7 @@ def _receiving(view: NodeView) -> list[Endpoint]:
         return encode_json(ReceivedMessages(messages=[show_message(each) for each in found]))
 
     answer = Answer(meaning="What was ready; perhaps nothing.", body=ReceivedMessages)
+    exchanged = Answer(meaning=answer.meaning, body=ExchangedMessages)
     return [
         Endpoint(
             path=f"{_GROUP_PATH}/receive",
@@ -77,12 +91,13 @@ def _receiving(view: NodeView) -> list[Endpoint]:
             summary="Receive messages",
             description="Each message is out with the caller until its lease ends: no other"
             " consumer of the group gets it, other groups do. A group that does not exist begins"
-            " here.",
+            " here. Messages that are done can be acked on the way: the answer comes when that is"
+            " committed, and says in `acked` what became of them.",
             parameters=(TOPIC, GROUP),
-            body=ReceiveBody,
-            example='{"max": 100, "wait": "20s", "lease": "30s"}',
-            answers={200: answer, **FAILURES},
-            call=Shortcut(receive),
+            body=ExchangeBody,
+            example='{"max": 100, "wait": "20s", "lease": "30s", "ack": ["0.100000001.2a"]}',
+            answers={200: exchanged, **FAILURES},
+            call=Shortcut(receive, _BODY_BYTES_MAX),
         ),
         Endpoint(
             path="/v1/groups/{group}/receive",
@@ -103,7 +118,7 @@ def _settling(view: NodeView) -> list[Endpoint]:
     async def ack(path: Mapping[str, str], content: bytes) -> bytes:
         body = decode_body(content, AckBody)
         outcomes = await view.queues.ack(*_place(path), body.receipts)
-        return _settled(body.receipts, outcomes)
+        return encode_json(_settled(body.receipts, outcomes))
 
     async def extend(path: Mapping[str, str], content: bytes) -> bytes:
         body = decode_body(content, ExtendBody)
@@ -112,7 +127,7 @@ def _settling(view: NodeView) -> list[Endpoint]:
         if lease_ms is None:
             lease_ms = view.queues.settings_of(topic, group).lease_ms
         outcomes = await view.queues.extend(topic, group, body.receipts, lease_ms=lease_ms)
-        return _settled(body.receipts, outcomes)
+        return encode_json(_settled(body.receipts, outcomes))
 
     return [
         Endpoint(
@@ -149,7 +164,7 @@ def _refusing(view: NodeView) -> list[Endpoint]:
         default = FailedReceipt(receipt="", delay=body.delay, reason=body.reason)
         items = [_nack(each, default, is_counted=not body.uncounted) for each in body.receipts]
         outcomes = await view.queues.nack(*_place(path), items)
-        return _settled([each.receipt for each in items], outcomes)
+        return encode_json(_settled([each.receipt for each in items], outcomes))
 
     async def reject(path: Mapping[str, str], content: bytes) -> bytes:
         body = decode_body(content, RejectBody)
@@ -160,7 +175,7 @@ def _refusing(view: NodeView) -> list[Endpoint]:
             for each in body.receipts
         ]
         outcomes = await view.queues.reject(*_place(path), items)
-        return _settled([each.receipt for each in items], outcomes)
+        return encode_json(_settled([each.receipt for each in items], outcomes))
 
     return [
         Endpoint(
@@ -209,15 +224,15 @@ def _nack(item: str | FailedReceipt, default: FailedReceipt, *, is_counted: bool
     return Nack(item.receipt, delay_ms, item.reason or default.reason, is_counted)
 
 
-def _settled(receipts: Sequence[str], outcomes: Sequence[PenstockError | None]) -> bytes:
+def _settled(receipts: Sequence[str], outcomes: Sequence[PenstockError | None]) -> Settled:
     if not any(outcomes):
-        return encode_json(Settled(accepted=len(receipts), failed=[]))
+        return Settled(accepted=len(receipts), failed=[])
     failed = [
         SettledReceipt(receipt=receipt, error=describe_failure(outcome))
         for receipt, outcome in zip(receipts, outcomes, strict=True)
         if outcome is not None
     ]
-    return encode_json(Settled(accepted=len(receipts) - len(failed), failed=failed))
+    return Settled(accepted=len(receipts) - len(failed), failed=failed)
 
 
 def show_message(message: Message) -> ReceivedMessage:

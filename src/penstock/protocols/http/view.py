@@ -14,6 +14,7 @@ from penstock.broker import (
     DeadLetter,
     DeadLetterFilter,
     EnqueuedTask,
+    Exchanged,
     GroupSettings,
     GroupStatus,
     InFlight,
@@ -168,6 +169,19 @@ class QueuesView(Protocol):
         consumer_in_flight_max: int | None = None,
     ) -> list[Message]:
         """Return messages, waiting up to `wait_ms` for the first."""
+
+    async def ack_and_receive(
+        self,
+        topic: str,
+        group: str,
+        receipts: Sequence[str],
+        *,
+        count_max: int,
+        wait_ms: int,
+        lease_ms: int | None,
+        consumer: str,
+    ) -> Exchanged:
+        """Ack messages, and receive the next ones."""
 
     async def receive_any(
         self,
