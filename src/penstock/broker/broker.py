@@ -92,6 +92,7 @@ class Broker:
         GCCollector(registry=self.registry)
         self._clock = workplace.clock
         self._started_s = workplace.clock.steady_s()
+        self._has_joined = False
         self._is_draining = False
 
     async def start(self, host: str) -> None:
@@ -105,6 +106,7 @@ class Broker:
     async def register(self, *, kafka: Address, http_port: int) -> None:
         """Tell the cluster where clients reach this node; returns when the node can serve."""
         await self.cluster.register(kafka=kafka, http_port=http_port)
+        self._has_joined = True
 
     @property
     def missing_nodes(self) -> list[int]:
@@ -189,6 +191,7 @@ class Broker:
         failed = [str(place) for place in self.cluster.failures]
         failed += [log.name for log in self.cluster.logs() if log.failure is not None]
         return (
+            Check("joined", self._has_joined, self._joining()),
             Check("serving", not self._is_draining, "the node is serving requests"),
             Check(
                 "logs-usable",
@@ -197,6 +200,13 @@ class Broker:
             ),
             Check("disk-space", not self.space.is_low, f"{self.space.free_bytes} bytes are free"),
         )
+
+    def _joining(self) -> str:
+        if self._has_joined:
+            return "the node knows the topics of its cluster"
+        if self.missing_nodes:
+            return f"nodes that have not been heard from: {self.missing_nodes}"
+        return "the cluster has not answered this node yet"
 
     def start_draining(self) -> None:
         """Tell readiness checks that the node is about to stop."""

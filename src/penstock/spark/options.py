@@ -9,7 +9,9 @@ import json
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, TypeVar
+from urllib.parse import urlsplit
 
 from penstock.errors import InvalidRequest
 from penstock.ids import TopicPartition
@@ -201,7 +203,7 @@ def parse_options(given: Mapping[str, str]) -> SourceOptions:
         limits=reader.limits(),
         group=reader.text("kafka.group.id") or reader.text("groupId"),
         includes_deleted=reader.flag("includeDeleted", default=False),
-        archive_path=reader.text("archivePath"),
+        archive_path=reader.path("archivePath"),
         archive_options=parse_json_texts("archiveOptions", reader.text("archiveOptions") or "{}"),
         fetch=reader.fetch_settings(),
     )
@@ -227,6 +229,11 @@ class _OptionReader(GivenOptions):
             case "subscribePattern":
                 return Selection(pattern=_checked("subscribePattern", text, _pattern))
         return Selection(partitions=_checked("assign", text, _assignment))
+
+    def path(self, name: str) -> str | None:
+        """Return an address as it is, and a path with all directories: executors have their own."""
+        text = self.text(name)
+        return text if not text or urlsplit(text).scheme else str(Path(text).absolute())
 
     def bound(self, side: str) -> Bound | None:
         """Return where to begin or to end, by the option that goes first."""

@@ -1,6 +1,7 @@
 """When a node calls itself ready."""
 
 from penstock.broker import Broker
+from penstock.config import Address, NodeOptions
 from penstock.errors import StorageFailed
 from tests.unit.broker.brokers import started
 from tests.unit.cluster.workplaces import DATA, PLACE, SimMachine, batch, run
@@ -18,6 +19,34 @@ def test_a_fresh_node_is_ready_until_it_drains() -> None:
         broker.start_draining()
 
         assert list(unmet(broker)) == ["serving"]
+
+    run(scene())
+
+
+def test_a_node_is_not_ready_before_its_cluster_has_answered() -> None:
+    async def scene() -> None:
+        node = NodeOptions(data_dir=DATA, group_shards=1, peer_port=0)
+        broker = Broker(node, SimMachine().workplace())
+        await broker.start("127.0.0.1")
+        assert list(unmet(broker)) == ["joined"]
+
+        await broker.register(kafka=Address("127.0.0.1", 9092), http_port=8080)
+
+        assert unmet(broker) == {}
+
+    run(scene())
+
+
+def test_a_node_that_waits_for_others_names_them() -> None:
+    async def scene() -> None:
+        peers = "1=127.0.0.1:1,2=127.0.0.1:2"
+        node = NodeOptions(data_dir=DATA, node_id=1, peers=peers, peer_port=0)
+        broker = Broker(node, SimMachine().workplace())
+        await broker.start("127.0.0.1")
+
+        assert "[2]" in unmet(broker)["joined"]
+
+        await broker.close()
 
     run(scene())
 

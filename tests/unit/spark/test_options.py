@@ -1,5 +1,7 @@
 """Options are read into values, or refused with the values in the message."""
 
+from pathlib import Path
+
 import pytest
 
 from penstock.errors import InvalidRequest
@@ -14,6 +16,12 @@ def parse(**options: str) -> SourceOptions:
 
 def test_names_are_read_without_regard_to_case() -> None:
     assert parse(MAXOFFSETSPERTRIGGER="5").limits == Limits(offsets_max=5)
+
+
+@pytest.mark.parametrize("path", ["/attic", "file:/attic", "s3://bucket/attic"])
+def test_a_path_begins_where_the_driver_is_unless_it_is_complete(path: str) -> None:
+    assert parse(archivePath="attic").archive_path == str(Path.cwd() / "attic")
+    assert parse(archivePath=path).archive_path == path
 
 
 def test_a_time_goes_before_times_of_partitions_and_these_before_offsets() -> None:
