@@ -7,7 +7,8 @@ partition that the receipt names. Every verb runs on the partition's leader, her
 
 import asyncio
 import itertools
-from collections.abc import Awaitable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 
 import msgspec
 
@@ -105,35 +106,12 @@ class Queues:
         consumer_in_flight_max: int | None = None,
     ) -> list[Message]:
         """Return messages of the first of these topics that has any."""
-        check_number("count_max", count_max, 1, COUNT_MAX)
-        check_number("wait_ms", wait_ms, 0, WAIT_MS_MAX)
-        if lease_ms is not None:
-            check_number("lease_ms", lease_ms, 0, LEASE_MS_MAX)
-        if len(consumer.encode()) > _CONSUMER_BYTES_MAX:
-            raise InvalidRequest(
-                f"the consumer's name has {len(consumer.encode())} bytes, at most"
-                f" {_CONSUMER_BYTES_MAX} are allowed"
-            )
-        for topic in topics:
-            await self._groups.make_sure_of(topic, group)
         requests = [
             _Receive(topic, group, [], count_max, lease_ms, consumer, consumer_in_flight_max)
             for topic in topics
         ]
-        loop = asyncio.get_running_loop()
-        until_s = loop.time() + wait_ms / 1000
-        while True:
-            for request in requests:
-                messages = await self._receive_anywhere(request)
-                if messages:
-                    return messages
-            now_s = loop.time()
-            if now_s >= until_s:
-                return []
-            wanted = {topic: self._by_leader(topic) for topic in topics}
-            await self.arrivals.wait(wanted, group, consumer, until_s=until_s)
-            if loop.time() - now_s < _VAIN_PAUSE_S / 10:
-                await asyncio.sleep(_VAIN_PAUSE_S)
+        await self._prepare(requests, wait_ms)
+        return await self._receive_within(requests, wait_ms)
 
     async def ack_and_receive(
         self,
@@ -151,24 +129,50 @@ class Queues:
         What is there goes out before the acks are committed, so that one flush carries both. What
         waits for the acks, because of the group's order or of a limit, goes out after them.
         """
-
-        async def receive(wait_ms: int) -> list[Message]:
-            return await self.receive(
-                topic,
-                group,
-                count_max=count_max,
-                wait_ms=wait_ms,
-                lease_ms=lease_ms,
-                consumer=consumer,
-            )
-
-        check_number("wait_ms", wait_ms, 0, WAIT_MS_MAX)
-        messages = await _unless_unavailable(receive(0))
+        request = _Receive(topic, group, [], count_max, lease_ms, consumer, None)
+        await self._prepare([request], wait_ms)
+        messages: list[Message] = []
+        # Whoever asks must hear what became of the acks, and hears of trouble by asking again.
+        with suppress(Unavailable):
+            messages = await self._receive_anywhere(request)
         outcomes = await self.ack(topic, group, receipts)
         if not messages:
-            # Whoever asked must hear what became of the acks, and hears of trouble by asking again.
-            messages = await _unless_unavailable(receive(wait_ms))
+            with suppress(Unavailable):
+                messages = await self._receive_within([request], wait_ms)
         return Exchanged(outcomes, messages)
+
+    async def _prepare(self, requests: Sequence[_Receive], wait_ms: int) -> None:
+        """Check requests that differ in their topic alone, and begin groups that are new."""
+        first = requests[0]
+        check_number("count_max", first.count_max, 1, COUNT_MAX)
+        check_number("wait_ms", wait_ms, 0, WAIT_MS_MAX)
+        if first.lease_ms is not None:
+            check_number("lease_ms", first.lease_ms, 0, LEASE_MS_MAX)
+        if len(first.consumer.encode()) > _CONSUMER_BYTES_MAX:
+            raise InvalidRequest(
+                f"the consumer's name has {len(first.consumer.encode())} bytes, at most"
+                f" {_CONSUMER_BYTES_MAX} are allowed"
+            )
+        for request in requests:
+            await self._groups.make_sure_of(request.topic, request.group)
+
+    async def _receive_within(self, requests: Sequence[_Receive], wait_ms: int) -> list[Message]:
+        loop = asyncio.get_running_loop()
+        until_s = loop.time() + wait_ms / 1000
+        while True:
+            for request in requests:
+                messages = await self._receive_anywhere(request)
+                if messages:
+                    return messages
+            now_s = loop.time()
+            if now_s >= until_s:
+                return []
+            wanted = {each.topic: self._by_leader(each.topic) for each in requests}
+            await self.arrivals.wait(
+                wanted, requests[0].group, requests[0].consumer, until_s=until_s
+            )
+            if loop.time() - now_s < _VAIN_PAUSE_S / 10:
+                await asyncio.sleep(_VAIN_PAUSE_S)
 
     async def _receive_anywhere(self, request: _Receive) -> list[Message]:
         by_leader = self._by_leader(request.topic)
@@ -244,13 +248,6 @@ class Queues:
 
     def _queue(self, topic: str, partition: int) -> PartitionQueue:
         return self._cluster.partition(TopicPartition(topic, partition)).queue
-
-
-async def _unless_unavailable(receiving: Awaitable[list[Message]]) -> list[Message]:
-    try:
-        return await receiving
-    except Unavailable:
-        return []
 
 
 def _in_turn(numbers: list[int], turn: Iterator[int]) -> list[int]:

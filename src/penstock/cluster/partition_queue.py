@@ -327,13 +327,21 @@ class PartitionQueue:
         await self._propose(Leased(group, delivery, [], now_ms, now_ms, expired=runs))
 
     async def _propose(self, event: DeliveryEvent) -> Change:
-        """Commit an event, together with those of everybody who asks in this turn of the loop."""
+        """Commit an event, together with those of everybody who asks in this turn of the loop.
+
+        And of those whose requests have arrived by the end of it: they are read in the next turn,
+        behind what was called for in this one. A loop that flushes by itself would serve consumers
+        one by one otherwise, each with a sync of its own.
+        """
         committed = self.log.propose_state_soon(encode_delivery(event))
         if not self._is_flushing:
             self._is_flushing = True
-            self._workplace.loop.call_soon(self._flush)
+            self._workplace.loop.call_soon(self._flush_in_next_turn)
         change: Change = await committed
         return change
+
+    def _flush_in_next_turn(self) -> None:
+        self._workplace.loop.call_soon(self._flush)
 
     def _flush(self) -> None:
         self._is_flushing = False

@@ -40,24 +40,18 @@ class DeliveryState:
 
         `end` is the offset after the last record before it.
         """
-        match event:
-            case GroupCreated(group, floor):
-                self._ledgers.setdefault(group, Ledger(floor))
-                return Change()
-            case GroupReset(group, floor):
-                self._ledgers[group] = Ledger(floor, reborn_end=end)
-                return Change()
-            case GroupDeleted(group):
-                self._ledgers.pop(group, None)
-                return Change()
+        if isinstance(event, (GroupCreated, GroupReset, GroupDeleted)):
+            self._apply_to_group(event, end)
+            return Change()
         ledger = self._ledgers.get(event.group)
         if ledger is None:
             raise GroupNotFound(f"there is no queue group {event.group!r}")
+        # Nearly all events are one of these two.
+        if isinstance(event, Acked):
+            return ledger.ack(event)
+        if isinstance(event, Leased):
+            return ledger.lease(event)
         match event:
-            case Leased():
-                return ledger.lease(event)
-            case Acked():
-                return ledger.ack(event)
             case Returned():
                 return ledger.give_back(event)
             case Expired():
@@ -68,6 +62,15 @@ class DeliveryState:
                 return ledger.reject(event)
             case DeadLettered():
                 return ledger.dead_letter(event)
+
+    def _apply_to_group(self, event: GroupCreated | GroupReset | GroupDeleted, end: int) -> None:
+        match event:
+            case GroupCreated(group, floor):
+                self._ledgers.setdefault(group, Ledger(floor))
+            case GroupReset(group, floor):
+                self._ledgers[group] = Ledger(floor, reborn_end=end)
+            case GroupDeleted(group):
+                self._ledgers.pop(group, None)
 
     def trim(self, start_offset: int) -> None:
         """Settle what the partition no longer holds, for every group."""

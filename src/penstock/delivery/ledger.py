@@ -139,9 +139,10 @@ class Ledger:
     def lease(self, event: Leased) -> Change:
         """Messages go out; those that retention has settled since that was proposed do not."""
         event = _from_floor(event, self.floor)
-        for start, end in event.runs:
-            for offset in self._known_in(self.waiting, start, end):
-                del self.waiting[offset]
+        if self.waiting:
+            for start, end in event.runs:
+                for offset in self._known_in(self.waiting, start, end):
+                    del self.waiting[offset]
         if event.runs:
             lease = Lease(event)
             self.leases[event.delivery] = lease
@@ -237,8 +238,6 @@ class Ledger:
     @staticmethod
     def _known_in(known: dict[int, int] | dict[int, Dying], start: int, end: int) -> list[int]:
         """Return the keys of `known` in a run, looking at the smaller of the two."""
-        if not known:
-            return []
         if len(known) < end - start:
             return [offset for offset in known if start <= offset < end]
         return [offset for offset in range(start, end) if offset in known]
@@ -250,8 +249,9 @@ class Ledger:
             else:
                 self.done.add_range(start, end)
             for known in (self._attempts, self._first_ms, self.waiting, self.dying, self.keys):
-                for offset in self._known_in(known, start, end):
-                    del known[offset]
+                if known:
+                    for offset in self._known_in(known, start, end):
+                        del known[offset]
         self._raise_floor()
 
     def _raise_floor(self) -> None:

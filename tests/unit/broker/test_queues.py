@@ -147,6 +147,29 @@ def test_the_outcome_of_acks_is_told_although_nothing_can_be_received() -> None:
     run(scene())
 
 
+def test_acks_share_a_flush_with_those_that_arrive_a_turn_later() -> None:
+    async def scene() -> None:
+        machine = SimMachine(clock=LoopClock())
+        broker = await started(machine)
+        await publish(broker, b"a", b"b")
+        first, second = await receive(broker, 1), await receive(broker, 1)
+        await asyncio.sleep(1)
+
+        async def ack_in_next_turn() -> list[object]:
+            await asyncio.sleep(0)
+            return list(await broker.queues.ack(TOPIC, GROUP, [second[0].receipt]))
+
+        machine.disk.trace = []
+        outcomes = await asyncio.gather(
+            broker.queues.ack(TOPIC, GROUP, [first[0].receipt]), ack_in_next_turn()
+        )
+
+        assert outcomes == [[None], [None]]
+        assert len([each for each in machine.disk.trace if each.startswith("sync")]) == 1
+
+    run(scene())
+
+
 def test_every_group_gets_every_message() -> None:
     async def scene() -> None:
         broker = await started_with(b"a")
