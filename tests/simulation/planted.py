@@ -7,9 +7,10 @@ force while a history is played.
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
 from typing import Any
 from unittest.mock import patch
+
+from msgspec import structs
 
 from penstock.cluster import housekeeping as housekeeping_module
 from penstock.cluster import replica_state
@@ -416,7 +417,7 @@ def entries_outlive_the_snapshot_that_replaces_them() -> Replacements:
     take_back = ReplicatedLog._take_back_cut
 
     def keep(self: ReplicatedLog, write: Write) -> None:
-        take_back(self, replace(write, snapshot=None))
+        take_back(self, structs.replace(write, snapshot=None))
 
     return [(ReplicatedLog, "_take_back_cut", keep)]
 

@@ -18,7 +18,7 @@ from enum import IntEnum
 from penstock.ids import EntryIndex, NodeId, Term
 from penstock.raft.entries import Entry, Snapshot
 from penstock.raft.messages import InstallSnapshot, Message, Replicate
-from penstock.raft.values import value
+from penstock.raft.values import Value
 
 
 class Role(IntEnum):
@@ -31,8 +31,7 @@ class Role(IntEnum):
     LEADER = 3
 
 
-@value
-class HardState:
+class HardState(Value, frozen=True):
     """What must survive a crash beside the log.
 
     `term` and `vote` are exact. `commit` is a lower bound: saving a newer one is allowed at any
@@ -44,16 +43,14 @@ class HardState:
     commit: EntryIndex
 
 
-@value
-class Mark:
+class Mark(Value, frozen=True):
     """Names a write when it comes back as persisted. Only the core looks inside."""
 
     sequence: int
     index: EntryIndex
 
 
-@value
-class Write:
+class Write(Value, frozen=True):
     """Everything that one bundle wants on disk, in the order in which it is carried out."""
 
     mark: Mark
@@ -67,24 +64,21 @@ class Write:
     """Save this. It may be persisted before the entries, never after the mark is reported."""
 
 
-@value
-class ReadState:
+class ReadState(Value, frozen=True):
     """The read `context` may be served now from what is applied up to `index`."""
 
     context: int
     index: EntryIndex
 
 
-@value
-class Rest:
+class Rest(Value, frozen=True):
     """What the members of a resting group agree on: their leader's term and its last entry."""
 
     term: Term
     index: EntryIndex
 
 
-@value
-class Leadership:
+class Leadership(Value, frozen=True):
     """Who leads, as far as this replica knows."""
 
     role: Role
@@ -92,8 +86,7 @@ class Leadership:
     leader: NodeId | None
 
 
-@value
-class Effects:
+class Effects(Value, frozen=True):
     """One bundle; see the module's account for the order of carrying it out."""
 
     write: Write | None

@@ -9,7 +9,7 @@ from typing import Protocol
 
 from penstock.ids import EntryIndex, Term
 from penstock.raft.membership import Membership
-from penstock.raft.values import value
+from penstock.raft.values import Value
 
 Payload = bytes | bytearray | memoryview
 
@@ -27,8 +27,7 @@ class EntryKind(IntEnum):
     """A change of replicated state that is not a batch of records."""
 
 
-@value
-class Entry:
+class Entry(Value, frozen=True):
     """One entry of the log; `payload` is passed along by reference and never copied."""
 
     index: EntryIndex
@@ -38,8 +37,7 @@ class Entry:
     payload: Payload
 
 
-@value
-class Snapshot:
+class Snapshot(Value, frozen=True):
     """Stands for all entries up to `index`; the bulk of its data travels outside this room."""
 
     index: EntryIndex

@@ -13,11 +13,10 @@ from collections.abc import Sequence
 from penstock.ids import EntryIndex, NodeId, Term
 from penstock.raft.entries import Entry, Snapshot
 from penstock.raft.membership import Incarnation
-from penstock.raft.values import value
+from penstock.raft.values import Value
 
 
-@value
-class VoteRequest:
+class VoteRequest(Value, frozen=True):
     """A candidate asks for a vote, and shows how far its log goes.
 
     With `is_trial` it asks whether it would get one (thesis 9.6); `term` is then the term that it
@@ -34,8 +33,7 @@ class VoteRequest:
     is_transfer: bool
 
 
-@value
-class VoteResponse:
+class VoteResponse(Value, frozen=True):
     """Grants or refuses. A grant in a trial repeats the requested term; all else the voter's."""
 
     sender: NodeId
@@ -46,8 +44,7 @@ class VoteResponse:
     incarnation: Incarnation
 
 
-@value
-class Append:
+class Append(Value, frozen=True):
     """Entries that follow the one at `prev_index`, and how far the leader has committed."""
 
     sender: NodeId
@@ -59,8 +56,7 @@ class Append:
     entries: Sequence[Entry]
 
 
-@value
-class AppendResponse:
+class AppendResponse(Value, frozen=True):
     """Accepted: all entries up to `index` equal the leader's and are persisted.
 
     Refused: the sender does not hold the leader's entry at `index`. The hint is the newest entry
@@ -77,8 +73,7 @@ class AppendResponse:
     incarnation: Incarnation
 
 
-@value
-class Heartbeat:
+class Heartbeat(Value, frozen=True):
     """The leader lives, and has committed up to `commit`.
 
     `round` is repeated in the answer; answers to a round prove that no newer leader had been
@@ -92,8 +87,7 @@ class Heartbeat:
     round: int
 
 
-@value
-class HeartbeatResponse:
+class HeartbeatResponse(Value, frozen=True):
     """The sender still follows the leader of this term.
 
     `index` means the same as in an accepting `AppendResponse`, so a lost one is made good; it is 0
@@ -108,8 +102,7 @@ class HeartbeatResponse:
     incarnation: Incarnation
 
 
-@value
-class InstallSnapshot:
+class InstallSnapshot(Value, frozen=True):
     """The receiver needs entries that are gone; it shall fetch this snapshot from the sender."""
 
     sender: NodeId
@@ -118,8 +111,7 @@ class InstallSnapshot:
     snapshot: Snapshot
 
 
-@value
-class TimeoutNow:
+class TimeoutNow(Value, frozen=True):
     """The leader asks the receiver to campaign at once and take over (thesis 3.10)."""
 
     sender: NodeId
@@ -127,8 +119,7 @@ class TimeoutNow:
     term: Term
 
 
-@value
-class ReadRequest:
+class ReadRequest(Value, frozen=True):
     """A follower asks the leader how far it must have applied to serve a current read."""
 
     sender: NodeId
@@ -137,8 +128,7 @@ class ReadRequest:
     context: int
 
 
-@value
-class ReadResponse:
+class ReadResponse(Value, frozen=True):
     """The answer to the read `context`: serve it once `index` is applied."""
 
     sender: NodeId
@@ -162,8 +152,7 @@ Message = (
 )
 
 
-@value
-class Replicate:
+class Replicate(Value, frozen=True):
     """An append whose entries [prev_index + 1, end) must be read from the log first.
 
     A leader never cuts its own log, so the range stands as long as the node leads in `term`. Once

@@ -28,14 +28,13 @@ from penstock.raft.messages import (
 )
 from penstock.raft.progress import ProgressState
 from penstock.raft.resting import RestRules
-from penstock.raft.values import value
+from penstock.raft.values import Value
 
 # Looking a member up in its enum costs as much as a call, and this one is asked for at every step.
 _LEADER: Final = Role.LEADER
 
 
-@value
-class FollowerStatus:
+class FollowerStatus(Value, frozen=True):
     """How far the leader knows one member to be."""
 
     node: NodeId

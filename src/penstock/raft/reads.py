@@ -12,11 +12,10 @@ so until then reads wait without an index.
 from collections import deque
 
 from penstock.ids import NodeId
-from penstock.raft.values import value
+from penstock.raft.values import Value
 
 
-@value
-class PendingRead:
+class PendingRead(Value, frozen=True):
     """A read of `requester`, which is the leader itself or a follower that passed it on."""
 
     requester: NodeId

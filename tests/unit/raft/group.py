@@ -2,8 +2,9 @@
 
 from collections import deque
 from collections.abc import Callable
-from dataclasses import replace
 from random import Random
+
+from msgspec import structs
 
 from penstock.ids import EntryIndex, NodeId, Term
 from penstock.raft import (
@@ -123,7 +124,7 @@ class Host:
     ) -> None:
         self.member = own
         self.stored = StoredLog()
-        self.stored.base = replace(self.stored.base, membership=membership)
+        self.stored.base = structs.replace(self.stored.base, membership=membership)
         self.hard_state = HardState(Term(0), None, EntryIndex(0))
         self.doubt = (Term(0), EntryIndex(0))
         self._node_class = node_class

@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import pytest
+from msgspec import structs
 
 from penstock.errors import NotLeader, Unavailable
 from penstock.ids import EntryIndex, NodeId, Term
@@ -242,7 +243,7 @@ def fill(group: Group, node: int, terms: list[int]) -> None:
     host.crash()
     for index, term in enumerate(terms, start=1):
         host.stored.append(entry(index, term, b"%d" % term))
-    host.hard_state = replace(host.hard_state, term=Term(7))
+    host.hard_state = structs.replace(host.hard_state, term=Term(7))
     host.start()
 
 
