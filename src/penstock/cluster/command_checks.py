@@ -60,12 +60,16 @@ def _check_node(node: Node) -> None:
 
 
 def _check_majority_without(node_id: int, membership: Membership) -> None:
-    """A node that was removed may be switched off at once."""
+    """A node that was removed may be switched off at once.
+
+    Until its vote is taken, the others must be able to do without it what they could do alone: with
+    one of four voters gone, the loss of another would leave no majority, and with three it does.
+    """
     others = [voter for voter in membership.voters if voter.node != node_id]
-    if len(others) < membership.quorum:
+    if not others or membership.quorum > Membership.of(others).quorum:
         raise Conflict(
             f"node {node_id} is one of {len(membership.voters)} that vote on the metadata, and the"
-            " others are no majority; drain it, which takes its vote, and try again"
+            " others need its vote; drain it, which takes its vote, and try again"
         )
 
 

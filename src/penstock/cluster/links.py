@@ -249,11 +249,15 @@ class Links:
         self.know(node, address)
 
     def dial(self, address: Address) -> None:
-        """Reach a node whose number is not known; afterwards it is known by its hello."""
-        self._spawn(self._dial_once(address))
+        """Reach a node whose number is not known; afterwards it is known by its hello.
 
-    async def _dial_once(self, address: Address) -> None:
-        while not self._links:
+        It is tried until nodes of the cluster are known and one is reached. A link alone says
+        nothing: whoever was told to join this node may have dialled before it belongs anywhere.
+        """
+        self._spawn(self._dial_until_joined(address))
+
+    async def _dial_until_joined(self, address: Address) -> None:
+        while not (self._links and self._dialers):
             try:
                 stream = await self._connect(address)
             except OSError:

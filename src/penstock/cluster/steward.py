@@ -2,9 +2,11 @@
 
 The metadata says who is to replicate a log. The group's leader gets there by membership changes of
 its own: a newcomer first learns the log without a vote; when it has caught up it becomes a voter;
-when all that are to vote do, those who are not lose their vote or are taken out, the leader last,
-after handing over. Every step is one entry of the group's log, so a leader that crashes leaves a
-membership from which the next one goes on. A change is cancelled by changing the metadata back.
+when all that are to vote do, those who are not are taken out or lose their vote, the leader last,
+after handing over. Who is taken out goes first: it may be switched off already, and each vote that
+others lose before makes its own count for more. Every step is one entry of the group's log, so a
+leader that crashes leaves a membership from which the next one goes on. A change is cancelled by
+changing the metadata back.
 
 The first members are named by the metadata and by no entry. Once a change is settled, the metadata
 names them no more, so a first member that was down all the time begins with nothing, as a newcomer
@@ -76,7 +78,7 @@ def next_step(
         for member in membership.members
         if member not in voters and (member in membership.voters or member not in learners)
     ]
-    for member in surplus:
+    for member in sorted(surplus, key=learners.__contains__):
         if member in learners and member != view.leader:
             return Change(membership.with_learner(member))
         if member != view.leader:

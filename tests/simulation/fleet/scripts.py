@@ -233,7 +233,37 @@ def one_of_two_nodes_is_removed_and_switched_off() -> None:
     play(script, nodes=1)
 
 
+def node_is_removed_while_another_loses_its_disk() -> None:
+    """The one that was removed still has a vote, and is switched off."""
+
+    def script(play: Play) -> None:
+        play.create(1, [1, 2, 3])
+        play.publish(1, 3)
+        play.remove(5, by=1)
+        play.fleet.wipe(play.fleet.nodes[3])
+        play.fleet.become_whole()
+        play.publish(2, 3)
+
+    play(script, nodes=5)
+
+
+def node_is_joined_before_it_has_joined_itself() -> None:
+    """Whoever joins it reaches it first, which is no reason to look for the others no more."""
+
+    def script(play: Play) -> None:
+        play.fleet.wires.cuts |= {(1, 4), (4, 1)}
+        play.fleet.add_node(join=1)
+        play.fleet.add_node(join=4)
+        play.fleet.advance(3_000_000)
+        play.fleet.wires.cuts.clear()
+        play.fleet.become_whole()
+
+    play(script, nodes=3)
+
+
 SCRIPTS = (
+    node_is_removed_while_another_loses_its_disk,
+    node_is_joined_before_it_has_joined_itself,
     one_of_two_nodes_is_removed_and_switched_off,
     all_nodes_restart_after_the_first_have_left,
     node_that_lost_its_disk_does_not_know_who_leads,

@@ -95,10 +95,14 @@ def test_bytes_that_are_no_known_command_are_refused(payload: bytes) -> None:
 def test_a_node_that_the_metadata_cannot_do_without_is_not_removed(
     metadata: ClusterMetadata,
 ) -> None:
-    one, two, three = (Member(NodeId(each), Incarnation(1)) for each in (1, 2, 3))
+    one, two, three, four = (Member(NodeId(each), Incarnation(1)) for each in (1, 2, 3, 4))
 
+    with pytest.raises(Conflict, match="node 2 is one of 1 that vote"):
+        check_command(RemoveNode(2), metadata, Membership.of([two], [one]))
     with pytest.raises(Conflict, match="node 2 is one of 2 that vote"):
         check_command(RemoveNode(2), metadata, Membership.of([one, two]))
+    with pytest.raises(Conflict, match="node 2 is one of 4 that vote"):
+        check_command(RemoveNode(2), metadata, Membership.of([one, two, three, four]))
 
     check_command(RemoveNode(2), metadata, Membership.of([one], [two]))
     check_command(RemoveNode(2), metadata, Membership.of([one, two, three]))

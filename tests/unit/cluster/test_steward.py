@@ -111,6 +111,12 @@ def test_a_voter_that_is_to_follow_only_loses_its_vote_and_stays() -> None:
     assert demoted == Change(Membership.of([ONE, TWO, FOUR], [THREE]))
 
 
+def test_who_is_gone_is_taken_out_before_others_lose_their_vote() -> None:
+    gone = step([ONE, TWO, THREE, FOUR], [], wanted=[ONE, THREE], followed_by=[TWO])
+
+    assert gone == Change(Membership.of([ONE, TWO, THREE]))
+
+
 def test_a_leader_that_is_to_follow_only_hands_over() -> None:
     handed = step([ONE, TWO, FOUR], [], follower(2, 4_000), wanted=[TWO, FOUR], followed_by=[ONE])
 
