@@ -272,17 +272,24 @@ class PartitionQueue:
 
         `is_repeated` says that an earlier attempt may have been committed: what is settled then
         counts as acked, but for what others have acked a moment ago. To refuse one's own ack would
-        be worse than to accept it beside that of another: the work for it may be undone.
+        be worse than to accept it beside that of another: the work for it may be undone. Receipts
+        of a topic that had the name before say nothing about the messages of this one.
         """
         change = await self._propose(Acked(group, parts, self._now_ms()))
         if is_repeated and change.stale:
             ledger = self.ledger(group)
             return [
-                each
-                for each in change.stale
-                if not ledger.is_settled(each[1]) or ledger.was_acked(each[1])
+                (delivery, offset)
+                for delivery, offset in change.stale
+                if not (self._is_own(delivery) and ledger.is_settled(offset))
+                or ledger.was_acked(offset)
             ]
         return change.stale
+
+    def _is_own(self, delivery: int) -> bool:
+        """Whether the number of a delivery was given by a leader of this partition's log."""
+        log_bits = (1 << _LOG_BITS) - 1 << (_COUNT_BITS - _LOG_BITS)
+        return delivery & log_bits == self._first_count
 
     async def nack(self, group: str, items: Sequence[Return]) -> list[tuple[int, int]]:
         """Take back messages that could not be handled; each rests before it goes out again."""

@@ -257,6 +257,10 @@ class ReplicaStorage:
                     done.set_exception(error)
                 else:
                     done.set_result(running.result())
+            if isinstance(error, StorageFailed):
+                # Nothing may follow a sync that failed, and who waits for the work hears of it
+                # a turn of the loop later.
+                self._fail_by(error)
             self._advance()
 
         self._is_busy = True

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from penstock.errors import Corruption
+from penstock.errors import Corruption, StorageFailed
 from penstock.ids import EntryIndex, Offset, Term
 from penstock.log.checkpoint import CheckpointFile
 from penstock.log.compaction import finish_interrupted_swap
@@ -528,7 +528,8 @@ class PartitionLog:
     def seal_if_due(self, now_ms: int) -> bool:
         """Begin a new segment when the active one is old, so that retention can take it.
 
-        Runs file operations; must not run beside a flush.
+        Runs file operations; must not run beside a flush. An `OSError` means that nothing has
+        changed, `StorageFailed` that the log must not be used any more.
         """
         assert self._open_flush is None
         assert self._running_flush is None
@@ -539,7 +540,10 @@ class PartitionLog:
         try:
             flush.run()
         except OSError:
-            self.abandon(flush)
+            try:
+                self.abandon(flush)
+            except OSError as second:
+                raise StorageFailed(f"a new segment could not be taken back: {second}") from second
             raise
         self.finish(flush)
         return True

@@ -459,6 +459,25 @@ def test_an_ack_that_is_given_again_inside_is_refused_when_another_was_faster() 
     run(scene())
 
 
+def test_an_ack_that_is_given_again_inside_does_not_count_for_a_topic_of_the_same_name() -> None:
+    async def scene() -> None:
+        broker = await started_with(b"a", b"b")
+        old = await receive(broker)
+        await broker.topics.delete(TOPIC)
+        await broker.topics.create(NewTopic(TOPIC, partitions=2))
+        await publish(broker, b"c", b"d")
+        await receive(broker)
+        queue = broker.cluster.partition(TopicPartition(TOPIC, 0)).queue
+        await queue.settle(GROUP, [1])
+
+        _, delivery, _ = parse_receipt(old[0].receipt)
+        stale = await queue.ack(GROUP, [Part(delivery, [(1, 2)])], is_repeated=True)
+
+        assert stale == [(delivery, 1)]
+
+    run(scene())
+
+
 def test_an_ack_is_given_again_when_the_leader_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
     async def scene() -> None:
         broker = await started_with(b"a")

@@ -545,6 +545,31 @@ def test_a_failed_sync_ends_the_replica_and_all_who_wait(options: dict[str, Any]
     run(scene())
 
 
+def test_nothing_follows_a_sync_that_fails_in_exclusive_work() -> None:
+    async def scene() -> None:
+        machine = SimMachine()
+        replica = Replica(machine, segment_ms=50)
+        first = replica.write([RECORDS])
+        await turn()
+        now_ms = machine.clock.now_ms() + 100
+        machine.executor.hold()
+        sealing = asyncio.ensure_future(
+            replica.storage.run_exclusive(lambda: replica.log.seal_if_due(now_ms))
+        )
+        await turn()
+        replica.write([RECORDS])
+        machine.disk.fail_sync()
+        machine.executor.release()
+        await turn()
+
+        assert isinstance(sealing.exception(), StorageFailed)
+        assert [type(each) for each in replica.consensus.failures] == [StorageFailed]
+        assert replica.consensus.persisted == [first.mark]
+        assert (await settle(replica.storage.stop())).done()
+
+    run(scene())
+
+
 def test_what_ends_after_the_replica_has_failed_is_not_reported() -> None:
     async def scene() -> None:
         machine = SimMachine()

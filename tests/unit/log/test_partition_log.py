@@ -512,6 +512,21 @@ def test_a_full_disk_while_sealing_leaves_the_log_as_it_was() -> None:
     assert values(log) == values(open_log(disk)) == [b"a", b"b"]
 
 
+def test_a_new_segment_that_cannot_be_taken_back_ends_the_log(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    disk, log = new_log(segment_ms=50)
+    append(log, b"a")
+    disk.capacity_bytes = log.size_bytes
+
+    def refuse(*_: object) -> None:
+        raise OSError("input/output error")
+
+    monkeypatch.setattr(Segment, "remove_files", refuse)
+    with pytest.raises(StorageFailed, match="could not be taken back: input/output error"):
+        log.seal_if_due(50)
+
+
 # Checkpoints.
 
 
