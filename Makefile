@@ -9,8 +9,8 @@ BIN := $(VENV)/bin
 run: $(VENV)/.installed
 	@exec $(BIN)/penstock serve --data-dir ./data
 
-# With JOBS=2 two processes share the tests; what breaks things under load has the machine to itself.
-JOBS ?= 1
+# JOBS processes share the tests; what breaks things under load has the machine to itself.
+JOBS ?= 2
 test: $(VENV)/.installed-dev check
 	$(BIN)/python -m pytest $(if $(filter-out 1,$(JOBS)),-n $(JOBS) --no-loadscope-reorder) -m "not alone"
 	$(BIN)/python -m pytest -m alone tests/integration tests/spark

@@ -1,4 +1,4 @@
-"""How tests are made up, and how `make test JOBS=2` shares them among processes, by file.
+"""How tests are made up, and how `make test` shares them among processes, by file.
 
 Files keep to one process, because their tests share a node or a cluster. So do all tests with
 Spark, which share a session, and they come first, because nothing else takes as long.

@@ -1,6 +1,5 @@
 """Topics are archived once each record, whoever is killed, and read back together with the log."""
 
-import json
 import signal
 import subprocess
 import sys
@@ -34,6 +33,7 @@ from penstock.spark.archiving import ArchiveJob
 from penstock.spark.history import ArchivePlace, read_history
 from tests.kafka_clients import new_producer, unique, wait_until
 from tests.processes import NodeProcess
+from tests.spark.commands import consumed
 from tests.spark.spark_daemons import ENVIRON
 
 SEGMENT_BYTES = "2048"
@@ -336,16 +336,6 @@ def test_a_snapshot_of_a_compacted_topic_has_the_values_of_its_time(
         (27, "key 0"), (28, "key 1"), (29, "key 2"),
     ]  # fmt: skip
     assert [(each["offset"], each["key"]) for each in after] == [(29, "key 2"), (31, "key 1")]
-
-
-def consumed(node: NodeProcess, topic: str, *arguments: str) -> list[dict[str, Any]]:
-    """Run `penstock consume` and return the messages that it writes."""
-    command = [sys.executable, "-m", "penstock.cli", "consume", topic, "--json", *arguments]
-    ended = subprocess.run(
-        [*command, "--bootstrap", node.bootstrap], capture_output=True, timeout=400
-    )
-    assert ended.returncode == 0, ended.stderr.decode()
-    return [json.loads(line) for line in ended.stdout.splitlines()]
 
 
 def test_small_files_are_put_together_and_hold_the_same(

@@ -10,10 +10,10 @@ import pytest
 
 from tests.kafka_clients import new_topic, publish, read_from
 from tests.processes import NodeProcess, free_ports
+from tests.spark.commands import run_python
 from tests.spark.services import ends_of
 from tests.spark.spark_daemons import ENVIRON, started
 
-CLIENT_DEADLINE_S = 480
 # A client that started Java would not find it.
 CLIENT_ENVIRON = {**ENVIRON, "PATH": "/nonexistent", "JAVA_HOME": "/nonexistent"}
 PROGRAM = """
@@ -59,12 +59,7 @@ def remote(java: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str
 
 def run(*command: str) -> str:
     """Run a client to its end; return what it printed."""
-    done = subprocess.run(
-        [sys.executable, *command], capture_output=True, text=True,
-        timeout=CLIENT_DEADLINE_S, env=CLIENT_ENVIRON,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr[-3000:]
-    return done.stdout
+    return run_python(*command, environ=CLIENT_ENVIRON)
 
 
 def penstock(*arguments: str) -> str:

@@ -21,8 +21,8 @@ from penstock.errors import Conflict, NotFound, PenstockError, TopicFenced
 from penstock.spark import ReshardVerdict, Switch, SwitchOutcome, SwitchSettings
 from tests.kafka_clients import new_producer, new_topic, open_consumer, unique
 from tests.processes import NodeProcess
+from tests.spark.keyed_numbers import held, publish_numbers
 from tests.spark.spark_daemons import ENVIRON
-from tests.spark.test_resharding import held, publish_numbers
 
 KEYS = 5
 DEADLINE_S = 240.0

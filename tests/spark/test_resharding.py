@@ -2,7 +2,6 @@
 
 import json
 import shlex
-from collections import defaultdict
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -15,36 +14,11 @@ from typer.testing import CliRunner
 from penstock.cli.main import app
 from penstock.client import Admin, Client, Connection, NewTopic
 from penstock.errors import Conflict, InvalidRequest
-from penstock.spark import Reshard, ReshardSettings, ReshardVerdict, read_range
+from penstock.spark import Reshard, ReshardSettings, ReshardVerdict
 from tests.docs.blocks import ROOT, blocks_of
-from tests.kafka_clients import new_producer, new_topic, open_consumer, publish, unique
+from tests.kafka_clients import new_topic, open_consumer, publish, unique
 from tests.processes import NodeProcess
-
-KEYS = 7
-
-
-def publish_numbers(node: NodeProcess, topic: str, numbers: range) -> None:
-    """Publish numbers under few keys, and some without a key."""
-    producer = new_producer(node)
-    for number in numbers:
-        key = None if number % 10 == 9 else b"key-%d" % (number % KEYS)
-        producer.produce(topic, b"%d" % number, key, headers=[("number", b"%d" % number)])
-    assert producer.flush(60) == 0
-
-
-def held(node: NodeProcess, topic: str, partitions: int) -> dict[int, list[tuple[bytes, int]]]:
-    """Return key and number of the records of each partition, in order."""
-    found: dict[int, list[tuple[bytes, int]]] = {}
-    with open_consumer(node, unique("look")) as consumer:
-        for partition in range(partitions):
-            end = consumer.get_watermark_offsets(KafkaPartition(topic, partition), timeout=120)[1]
-            batches = read_range(
-                node.bootstrap, topic, partition, 0, end, columns=["key", "value", "headers"]
-            )
-            found[partition] = [
-                (row["key"], int(row["value"])) for batch in batches for row in batch.to_pylist()
-            ]
-    return found
+from tests.spark.keyed_numbers import check_each_once, held, publish_numbers
 
 
 @pytest.fixture
@@ -73,17 +47,7 @@ def test_rounds_copy_every_record_once_and_keep_the_order_of_each_key(
     assert again.copy() == 0
 
     assert again.verify() == ReshardVerdict(400, 0, 0, 0)
-    by_key = defaultdict(list)
-    places = defaultdict(set)
-    for partition, records in held(node, settings.target, 3).items():
-        for key, number in records:
-            by_key[key].append(number)
-            places[key].add(partition)
-    keyless = by_key.pop(None)  # type: ignore[call-overload]
-    assert sorted(keyless) == list(range(9, 400, 10))
-    for number, (key, numbers) in enumerate(sorted(by_key.items())):
-        assert numbers == [n for n in range(400) if n % KEYS == number and n % 10 != 9], key
-        assert len(places[key]) == 1
+    check_each_once(held(node, settings.target, 3), range(400))
 
     publish(node, settings.target, [b"of nobody"])
     assert Reshard(spark, settings).verify() == ReshardVerdict(400, 0, 1, 0)
