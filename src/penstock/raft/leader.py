@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from penstock.errors import InvalidRequest
-from penstock.ids import EntryIndex, NodeId
+from penstock.ids import EntryIndex, NodeId, Term
 from penstock.raft.effects import ReadState, Role
 from penstock.raft.entries import Entry, EntryKind, Payload
 from penstock.raft.follower import FollowerRules
@@ -28,6 +28,7 @@ from penstock.raft.messages import (
 )
 from penstock.raft.progress import Progress, ProgressState
 from penstock.raft.reads import ReadQueue
+from penstock.raft.values import Value
 
 # Looking a member up in its enum costs as much as a call, and these are asked for at every step.
 _LEADER: Final = Role.LEADER
@@ -134,25 +135,28 @@ class LeaderRules(FollowerRules):
         """Send each follower what it may be sent now."""
         log = self._log
         last_index = log.last_index
-        entries: Sequence[Entry] = ()
-        size_bytes = entries_start = 0
+        shared: _Stretch | None = None
         for progress in self._progress_list:
             while progress.next <= last_index and progress.has_room:
                 if progress.next < log.tail_start:
                     self._send_stored(progress)
                 else:
-                    if progress.next != entries_start:
+                    if shared is None or progress.next != shared.start:
                         # Followers in step share one slice of the tail.
-                        entries_start = progress.next
-                        entries, size_bytes = log.tail_from(
-                            entries_start, self._settings.append_bytes_max
-                        )
-                    self._send_append(progress, entries, size_bytes)
+                        shared = self._stretch_from(progress.next)
+                    self._send_append(progress, shared)
                 if not progress.is_voter:
                     # One for each bundle: it may be held after any of them.
                     break
             if progress.is_asking:
-                self._send_append(progress, (), 0)
+                self._send_append(progress, self._nothing_from(progress.next))
+
+    def _stretch_from(self, start: int) -> "_Stretch":
+        entries, size_bytes = self._log.tail_from(start, self._settings.append_bytes_max)
+        return _Stretch(start, self._log.term_at(start - 1), entries, size_bytes)
+
+    def _nothing_from(self, start: int) -> "_Stretch":
+        return _Stretch(start, self._log.term_at(start - 1), (), 0)
 
     def _send_stored(self, progress: Progress) -> None:
         """Have entries sent that must be read from the log first."""
@@ -177,10 +181,8 @@ class LeaderRules(FollowerRules):
         # The size of stored entries is not known here; the limit is a safe guess.
         progress.sent(end, self._settings.append_bytes_max)
 
-    def _send_append(self, progress: Progress, entries: Sequence[Entry], size_bytes: int) -> None:
-        start = progress.next
-        prev_term = self._log.term_at(start - 1)
-        if prev_term is None:
+    def _send_append(self, progress: Progress, stretch: "_Stretch") -> None:
+        if stretch.prev_term is None:
             self._offer_snapshot(progress)
             return
         self._messages.append(
@@ -188,13 +190,13 @@ class LeaderRules(FollowerRules):
                 self._node,
                 progress.node,
                 self.term,
-                EntryIndex(start - 1),
-                prev_term,
+                EntryIndex(stretch.start - 1),
+                stretch.prev_term,
                 self.commit_index,
-                entries,
+                stretch.entries,
             )
         )
-        progress.sent(start + len(entries), size_bytes)
+        progress.sent(stretch.start + len(stretch.entries), stretch.size_bytes)
 
     def _offer_snapshot(self, progress: Progress) -> None:
         snapshot = self._log.snapshot()
@@ -375,6 +377,15 @@ class LeaderRules(FollowerRules):
         self._elapsed = 0
         if progress.match == self._log.last_index:
             self._send(TimeoutNow(self._node, to, self.term))
+
+
+class _Stretch(Value, frozen=True):
+    """Entries from `start` on, as one append carries them, and the term of the one before."""
+
+    start: int
+    prev_term: Term | None
+    entries: Sequence[Entry]
+    size_bytes: int
 
 
 def _majority(values: list[int]) -> int:

@@ -168,7 +168,8 @@ class RaftNode(RestRules):
     def applied(self, index: EntryIndex) -> None:
         """Entries up to `index` are applied; reads that waited for them may be served."""
         assert index <= self._apply_given, f"entry {index} was not given out to be applied"
-        self._applied = max(self._applied, index)
+        if index > self._applied:
+            self._applied = index
 
     def unreachable(self, node: NodeId) -> None:
         """The link to a member broke: what is under way to it may be lost.
@@ -324,7 +325,9 @@ class RaftNode(RestRules):
         log = self._log
         hard_state = self._changed_hard_state() if self._is_hard_changed else None
         write = log.take_write(hard_state)
-        apply_last = min(self.commit_index, log.persisted_index)
+        apply_last = self.commit_index
+        if log.persisted_index < apply_last:
+            apply_last = log.persisted_index
         if apply_last <= self._apply_given:
             if write is None and not self._has_news():
                 return None

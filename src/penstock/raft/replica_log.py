@@ -32,7 +32,6 @@ class ReplicaLog:
         "_sequence",
         "_snapshot",
         "_tail",
-        "_tail_start",
         "_truncate_from",
         "_valid_sequence",
         "_view",
@@ -40,6 +39,7 @@ class ReplicaLog:
         "last_term",
         "persisted_index",
         "tail_bytes",
+        "tail_start",
     )
 
     def __init__(self, view: LogView) -> None:
@@ -51,7 +51,8 @@ class ReplicaLog:
         self.persisted_index: EntryIndex = view.last_index
         self.tail_bytes = 0
         self._tail: list[Entry] = []
-        self._tail_start: int = view.last_index + 1
+        self.tail_start: int = view.last_index + 1
+        """Entries from here on are at hand; older ones have to be read from the stored log."""
         self._base_term: Term | None = last_term
         """The term of the entry before the tail: the one that appends ask for most."""
         self._given_index: int = view.last_index
@@ -62,18 +63,13 @@ class ReplicaLog:
         self._is_restoring = False
 
     @property
-    def tail_start(self) -> int:
-        """Entries from here on are at hand; older ones have to be read from the stored log."""
-        return self._tail_start
-
-    @property
     def next_sequence(self) -> int:
         """The number that the next write will have."""
         return self._sequence + 1
 
     def term_at(self, index: int) -> Term | None:
         """The term of an entry; None when the entry is gone or does not exist."""
-        offset = index - self._tail_start
+        offset = index - self.tail_start
         if offset >= 0:
             return self._tail[offset].term if index <= self.last_index else None
         if offset == -1:
@@ -98,12 +94,12 @@ class ReplicaLog:
             self._valid_sequence = self.next_sequence
             if self._truncate_from is None or start < self._truncate_from:
                 self._truncate_from = start
-        if start <= self._tail_start:
+        if start <= self.tail_start:
             self._base_term = self.term_at(start - 1)
             self._tail.clear()
-            self._tail_start = start
+            self.tail_start = start
         else:
-            del self._tail[start - self._tail_start :]
+            del self._tail[start - self.tail_start :]
         self.persisted_index = min(self.persisted_index, EntryIndex(start - 1))
         self.tail_bytes = sum(entry.size_bytes for entry in self._tail)
         self.last_index = EntryIndex(start - 1)
@@ -119,7 +115,7 @@ class ReplicaLog:
         """
         self.persisted_index = min(self.persisted_index, commit_index)
         self._tail.clear()
-        self._tail_start = snapshot.index + 1
+        self.tail_start = snapshot.index + 1
         self.tail_bytes = 0
         self._base_term = self.last_term = snapshot.term
         self.last_index = self._given_index = snapshot.index
@@ -131,7 +127,7 @@ class ReplicaLog:
     def take_write(self, hard_state: HardState | None) -> Write | None:
         """Everything that is not given out yet; None when there is nothing to write."""
         if self._given_index < self.last_index:
-            entries: Sequence[Entry] = self._tail[self._given_index + 1 - self._tail_start :]
+            entries: Sequence[Entry] = self._tail[self._given_index + 1 - self.tail_start :]
         elif hard_state is None and self._snapshot is None and self._truncate_from is None:
             return None
         else:
@@ -155,24 +151,24 @@ class ReplicaLog:
         if mark.sequence < self._valid_sequence or index <= self.persisted_index:
             return False
         tail = self._tail
-        count = index - self._tail_start + 1
+        count = index - self.tail_start + 1
         if count == len(tail):
             self._base_term = self.last_term
             tail.clear()
             self.tail_bytes = 0
-            self._tail_start = index + 1
+            self.tail_start = index + 1
         elif count > 0:
             self._base_term = tail[count - 1].term
             self.tail_bytes -= sum(entry.size_bytes for entry in tail[:count])
             del tail[:count]
-            self._tail_start = index + 1
+            self.tail_start = index + 1
         self.persisted_index = index
         self._is_restoring = False
         return True
 
     def tail_from(self, start: int, bytes_max: int) -> tuple[Sequence[Entry], int]:
         """Entries of the tail from `start` on, and their size: at least one, then up to a limit."""
-        entries = self._tail[start - self._tail_start :]
+        entries = self._tail[start - self.tail_start :]
         size_bytes = entries[0].size_bytes
         if len(entries) == 1:
             return entries, size_bytes
@@ -185,7 +181,7 @@ class ReplicaLog:
 
     def stored_end(self, start: int, bytes_max: int) -> EntryIndex:
         """Where a run of stored entries from `start` on ends, within a limit of bytes."""
-        end = EntryIndex(self._tail_start)
+        end = EntryIndex(self.tail_start)
         return self._view.end_within(EntryIndex(start), end, bytes_max)
 
     def snapshot(self) -> Snapshot | None:
