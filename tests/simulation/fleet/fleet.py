@@ -104,6 +104,15 @@ class Fleet:
                 self.nodes[name] = self._switched_off.pop(name)
                 self.nodes[name].start()
 
+    def redirect_newcomers(self) -> None:
+        """Tell nodes of another way in, where the node that they were to join has left."""
+        serving = [name for name, node in self.nodes.items() if node.is_serving]
+        for node in self.nodes.values():
+            has_lost_way = node.joins is not None and node.joins not in self.nodes
+            if has_lost_way and not node.is_serving and serving:
+                node.stop()
+                node.tell(join=self.random.choice(serving))
+
     def _known_nodes(self, *, apart_from: int) -> list[set[int]]:
         return [
             set(node.broker.metadata.nodes)

@@ -55,6 +55,8 @@ class FleetNode(Computer):
         self.broker: Broker | None = None
         """The broker of the present life, once its files are open."""
         self.is_serving = False
+        self.joins: int | None = None
+        """Whom it was told to join."""
         self._options = replace(OPTIONS, node_id=name, host=host(name), peer_port=PEER_PORT)
         self.tell(peers=peers, join=join)
         self._wires = wires
@@ -62,6 +64,7 @@ class FleetNode(Computer):
 
     def tell(self, *, peers: Iterable[int] = (), join: int | None = None) -> None:
         """Say from the next start on who the first nodes are, or whom to join."""
+        self.joins = join
         self._options = replace(
             self._options,
             peers=",".join(f"{each}={host(each)}:{PEER_PORT}" for each in peers),

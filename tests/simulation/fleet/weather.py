@@ -69,6 +69,7 @@ class Weather(Strikes):
     def repair(self) -> None:
         """Do for nodes that are down or have lost a log what an operator does."""
         self._fleet.follow_removals()
+        self._fleet.redirect_newcomers()
         for node in list(self._fleet.nodes.values()):
             if node.is_rotten:
                 self._fleet.wipe(node)
