@@ -19,6 +19,7 @@ Crash cases:
 import asyncio
 import logging
 from collections.abc import Sequence
+from contextlib import suppress
 
 import msgspec
 
@@ -27,14 +28,16 @@ from penstock.broker.topics import NewTopic, Topics
 from penstock.clock import Clock
 from penstock.cluster import Cluster, Partition, PartitionQueue, Topic
 from penstock.delivery import Dying
-from penstock.errors import Conflict, PenstockError, TopicExists
+from penstock.errors import Conflict, InvalidRequest, PenstockError, TopicExists
 from penstock.ids import TopicPartition
 from penstock.record import (
+    DELIVER_AT,
+    EXPIRES_AT,
     ID,
     IDEMPOTENCY_KEY,
-    PREFIX,
     Record,
     RecordBatch,
+    attributes_of,
     decode_records,
     encode_batch,
     read_header,
@@ -54,6 +57,11 @@ REASON = "penstock-dlq-reason"
 ERROR = "penstock-dlq-error"
 REDRIVEN = "penstock-redriven"
 
+# When to deliver a message, up to when, and by which name, is over with its first life.
+_FIRST_LIFE = frozenset((ID, DELIVER_AT, EXPIRES_AT, IDEMPOTENCY_KEY))
+
+Headers = tuple[tuple[str, bytes | None], ...]
+
 REJECTED = "rejected"
 EXHAUSTED = "attempts exhausted"
 
@@ -72,7 +80,7 @@ class _Copy(msgspec.Struct, frozen=True):
     idempotency_key: str
     key: bytes | None
     value: bytes | None
-    headers: tuple[tuple[str, bytes | None], ...]
+    headers: Headers
 
 
 class _Bury(msgspec.Struct, frozen=True):
@@ -250,15 +258,7 @@ class Burial:
 def _copy_of(
     topic: Topic, place: TopicPartition, group: str, record: Record, death: Dying
 ) -> _Copy:
-    """Return the record with a note about its end.
-
-    What its headers asked of delivery is left out: it concerned the first life of the message.
-    """
-    kept = tuple(
-        (name, value)
-        for name, value in record.headers
-        if not name.startswith(PREFIX) or name == REDRIVEN
-    )
+    """Return the record with a note about its end."""
     source_id = next((value for name, value in record.headers if name == ID), None)
     notes = {
         SOURCE_TOPIC: place.topic,
@@ -276,11 +276,25 @@ def _copy_of(
         record.key,
         record.value,
         (
-            *kept,
+            *_kept(record.headers),
             (SOURCE_ID, identity),
             *((name, str(value).encode()) for name, value in notes.items()),
         ),
     )
+
+
+def _kept(headers: Headers) -> Headers:
+    """Return the headers of a message without those that concern its first life alone.
+
+    One that was published past the doors may say nonsense, which no partition would take.
+    """
+    kept = []
+    for name, value in headers:
+        if name not in _FIRST_LIFE and not name.startswith(DLQ_PREFIX):
+            with suppress(InvalidRequest):
+                attributes_of([(name, value)])
+                kept.append((name, value))
+    return tuple(kept)
 
 
 def _present(partition: Partition, wanted: set[str]) -> set[str]:

@@ -34,7 +34,7 @@ from penstock.broker.queue_values import check_number
 from penstock.cluster import DEAD_LETTER_SUFFIX, Cluster, Partition
 from penstock.errors import InvalidRequest, MessageNotFound, PenstockError, TopicNotFound
 from penstock.ids import TopicPartition
-from penstock.record import IDEMPOTENCY_KEY, Record, decode_records, read_header
+from penstock.record import IDEMPOTENCY_KEY, PREFIX, Record, decode_records, read_header
 
 LISTED_MAX = 10_000
 REDRIVES_MAX = 3
@@ -203,16 +203,25 @@ class DeadLetters:
         value: bytes | None,
         headers: Headers,
     ) -> DeadLetter:
-        """Put an edited dead letter in the place of another; its notes stay as they are."""
+        """Put an edited dead letter in the place of another.
+
+        Its notes stay as they are, and so do headers of Penstock's own that are not given anew.
+        """
         named = DeadLetterFilter(ids=frozenset([letter_id]))
         letters = await self.search(topic, wanted=named, count_max=1)
         if not letters:
             raise MessageNotFound(f"there is no dead letter {letter_id!r} of {topic!r}")
         grave, letter = self._grave(topic, named), letters[0]
+        given = {name for name, _ in headers}
+        own = [
+            (name, content)
+            for name, content in letter.headers
+            if name.startswith(PREFIX) and name not in given
+        ]
         message = NewMessage(
             key=key,
             value=value,
-            headers=(*headers, *_notes_of(letter)),
+            headers=(*headers, *own, *_notes_of(letter)),
             partition=letter.partition,
             idempotency_key=f"replace/{self._topic_id(grave)}/{letter.id}",
         )

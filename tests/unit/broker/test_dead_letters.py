@@ -4,11 +4,11 @@ import asyncio
 
 import pytest
 
-from penstock.broker import Broker, DeadLetterFilter, Reject
+from penstock.broker import Broker, DeadLetterFilter, NewMessage, Reject
 from penstock.errors import InvalidRequest, MessageNotFound, TopicNotFound
 from tests.unit.broker.test_burial import settled
 from tests.unit.broker.test_queues import GROUP, TOPIC, publish, receive, started_with, values
-from tests.unit.cluster.workplaces import run
+from tests.unit.cluster.workplaces import START_MS, run
 
 
 async def with_dead_letters(*texts: bytes, reasons: list[str] | None = None) -> Broker:
@@ -130,6 +130,37 @@ def test_an_edited_dead_letter_takes_the_place_of_the_old_one() -> None:
         assert (new.source_id, new.group, new.error) == (old.source_id, old.group, old.error)
         with pytest.raises(MessageNotFound):
             await broker.dead_letters.replace(TOPIC, old.id, key=None, value=None, headers=())
+
+    run(scene())
+
+
+def test_what_is_redriven_has_its_headers_and_its_priority() -> None:
+    async def scene() -> None:
+        broker = await started_with()
+        message = NewMessage(
+            value=b"a",
+            headers=(("colour", b"red"), ("penstock-sqs-types", b"{}")),
+            priority=9,
+            partition=0,
+            idempotency_key="once",
+            expires_at_ms=START_MS + 10**12,
+        )
+        await broker.messages.publish(TOPIC, [message])
+        await reject_all(broker)
+        (letter,) = await broker.dead_letters.search(TOPIC)
+        edited = await broker.dead_letters.replace(
+            TOPIC, letter.id, key=None, value=b"b", headers=(("colour", b"blue"),)
+        )
+
+        await broker.dead_letters.redrive(TOPIC)
+        (again,) = await receive(broker, wait_ms=10_000)
+
+        names = {"colour", "penstock-sqs-types", "penstock-priority"}
+        assert dict(letter.headers).keys() == dict(edited.headers).keys() == names
+        assert (again.value, again.priority) == (b"b", 9)
+        assert dict(again.headers)["colour"] == b"blue"
+        assert dict(again.headers)["penstock-sqs-types"] == b"{}"
+        assert "penstock-expires-at" not in dict(again.headers)
 
     run(scene())
 
