@@ -25,7 +25,7 @@ says.
 import asyncio
 import itertools
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import NamedTuple
 
 from penstock.cluster.partition_fence import PartitionFence
@@ -41,10 +41,10 @@ from penstock.delivery import (
     Restaged,
     StageCancelled,
     Staged,
-    StageEvent,
     StageMoved,
     Waiting,
     index_and_place,
+    key_digest,
     pack_numbers,
     pack_records,
     stage_id,
@@ -57,6 +57,7 @@ from penstock.record import (
     STAGE_PRODUCER_ID,
     Record,
     RecordBatch,
+    attributes_of,
     encode_batch,
     read_header,
 )
@@ -236,21 +237,42 @@ class PartitionStage:
         return None if waiting is None else (await self._read([waiting]))[0]
 
     async def cancel(self, numbers: Sequence[int]) -> list[bool]:
-        """Forget messages; say of each whether it was still waiting."""
+        """Forget messages and their keys; say of each whether it was still waiting."""
         at_ms = self._workplace.clock.now_ms()
-        return await self._change(
-            numbers, lambda packed: StageCancelled(numbers=packed, at_ms=at_ms)
-        )
+
+        async def event_of(free: Sequence[int]) -> StageCancelled:
+            keys = await self._digests_of(free)
+            return StageCancelled(numbers=pack_numbers(free), at_ms=at_ms, keys=keys)
+
+        return await self._change(numbers, event_of)
+
+    async def _digests_of(self, numbers: Sequence[int]) -> dict[int, bytes]:
+        """Return what the idempotency keys of messages are remembered by, by place."""
+        found = {number: self._stage.find(number) for number in numbers}
+        scheduled = await self._read([each for each in found.values() if each is not None])
+        keys = {
+            each.waiting.number: attributes_of(each.record.headers).idempotency_key
+            for each in scheduled
+        }
+        return {
+            place: key_digest(key)
+            for place, number in enumerate(numbers)
+            if (key := keys.get(number)) is not None
+        }
 
     async def move(self, numbers: Sequence[int], *, due_ms: int) -> list[bool]:
         """Give messages another time; say of each whether it was still waiting."""
         at_ms = self._workplace.clock.now_ms()
-        return await self._change(
-            numbers, lambda packed: StageMoved(numbers=packed, due_ms=due_ms, at_ms=at_ms)
-        )
+
+        async def event_of(free: Sequence[int]) -> StageMoved:
+            return StageMoved(numbers=pack_numbers(free), due_ms=due_ms, at_ms=at_ms)
+
+        return await self._change(numbers, event_of)
 
     async def _change(
-        self, numbers: Sequence[int], event_of: Callable[[bytes], StageEvent]
+        self,
+        numbers: Sequence[int],
+        event_of: Callable[[Sequence[int]], Awaitable[StageCancelled | StageMoved]],
     ) -> list[bool]:
         self._log.check_serving()
         free = [number for number in numbers if number not in self._leaving | self._held]
@@ -258,7 +280,7 @@ class PartitionStage:
             return [False] * len(numbers)
         self._held.update(free)
         try:
-            found = await self._log.propose_state(encode_stage_event(event_of(pack_numbers(free))))
+            found = await self._log.propose_state(encode_stage_event(await event_of(free)))
         finally:
             self._held.difference_update(free)
             self._look()

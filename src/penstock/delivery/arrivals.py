@@ -74,8 +74,8 @@ class Arrivals:
                 self._take_in(event, index)
             case Restaged(numbers):
                 self.stage.restage(index, unpack_numbers(numbers))
-            case StageCancelled(numbers):
-                return self.stage.cancel(unpack_numbers(numbers))
+            case StageCancelled():
+                return self._cancel(event)
             case StageMoved(numbers, due_ms):
                 return self.stage.move(unpack_numbers(numbers), due_ms)
             case KeysMarked(at_ms, keep_from_ms):
@@ -88,6 +88,14 @@ class Arrivals:
         for place, key in event.keys.items():
             result = FirstResult(-1, stage_number(index, place), key.timestamp, dues[place])
             self.window.add(key.digest, result)
+
+    def _cancel(self, event: StageCancelled) -> list[bool]:
+        numbers = unpack_numbers(event.numbers)
+        cancelled = self.stage.cancel(numbers)
+        for place, digest in event.keys.items():
+            if cancelled[place]:
+                self.window.forget(digest, stage_number=numbers[place])
+        return cancelled
 
     def has_priorities_below(self, offset: int) -> bool:
         """True when there is something to trim."""

@@ -46,11 +46,15 @@ class Restaged(msgspec.Struct, frozen=True, tag="restage"):
     records: bytes
 
 
-class StageCancelled(msgspec.Struct, frozen=True, tag="unstage"):
-    """Waiting messages are not wanted any more."""
+class StageCancelled(msgspec.Struct, frozen=True, tag="unstage", omit_defaults=True):
+    """Waiting messages are not wanted any more.
+
+    `keys` are digests of their idempotency keys, by place: they are free again.
+    """
 
     numbers: bytes
     at_ms: int
+    keys: dict[int, bytes] = {}
 
 
 class StageMoved(msgspec.Struct, frozen=True, tag="stage_move"):

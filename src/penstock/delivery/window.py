@@ -75,6 +75,13 @@ class Window:
                 return FirstResult(*_RESULT.unpack(found))
         return None
 
+    def forget(self, digest: bytes, *, stage_number: int) -> None:
+        """Let a key be used again whose first message was scheduled and will never come."""
+        for generation in self._generations:
+            found = generation.results.get(digest)
+            if found is not None and _RESULT.unpack(found)[1] == stage_number:
+                del generation.results[digest]
+
     def mark(self, *, at_ms: int, keep_from_ms: int) -> None:
         """End a generation, and forget those that ended before `keep_from_ms`."""
         if self.has_unmarked:

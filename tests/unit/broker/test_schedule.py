@@ -131,3 +131,32 @@ def test_an_idempotency_key_gives_the_first_result_also_for_scheduled_messages()
         assert (again.id, again.deliver_at_ms) == (first.id, due_ms)
 
     run(scene())
+
+
+def test_the_key_of_a_cancelled_message_is_free_again() -> None:
+    async def scene() -> None:
+        machine = SimMachine()
+        broker = await started(machine)
+        due_ms = machine.clock.now_ms() + 3_600_000
+        later = NewMessage(value=b"a", idempotency_key="k", deliver_at_ms=due_ms)
+        other = NewMessage(value=b"c", idempotency_key="l", deliver_at_ms=due_ms, partition=0)
+        (first, kept) = await broker.messages.publish("orders", [later, other])
+        assert isinstance(first, Published)
+        assert isinstance(kept, Published)
+
+        assert await broker.schedule.cancel("orders", [first.id]) == [None]
+        now = NewMessage(value=b"b", idempotency_key="k")
+        (second,) = await broker.messages.publish("orders", [now])
+        (third,) = await broker.messages.publish("orders", [other])
+        reborn = await started(machine)
+        (again,) = await reborn.messages.publish("orders", [now])
+
+        assert isinstance(second, Published)
+        assert not second.is_duplicate
+        assert second.offset is not None
+        assert isinstance(third, Published)
+        assert third.is_duplicate
+        assert isinstance(again, Published)
+        assert (again.is_duplicate, again.id) == (True, second.id)
+
+    run(scene())
