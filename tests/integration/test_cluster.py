@@ -31,7 +31,7 @@ from tests.cluster_views import (
     view_from,
     wait_for,
 )
-from tests.kafka_clients import new_producer, open_consumer, publish, read, unique
+from tests.kafka_clients import new_producer, new_topic, open_consumer, publish, read, unique
 from tests.kafka_wire import WireClient
 from tests.links import LinkedCluster
 from tests.processes import ClusterProcess, NodeProcess
@@ -190,6 +190,18 @@ def test_a_node_that_was_away_catches_up(cluster: LinkedCluster) -> None:
     )
 
 
+def test_topics_that_are_created_while_a_node_is_down_can_be_used_at_once(
+    cluster: LinkedCluster,
+) -> None:
+    cluster[3].kill()
+    try:
+        topic = new_topic(cluster[1], partitions=6)
+        for partition in range(6):
+            publish(cluster[1], topic, [b"here"], partition=partition, acks="all")
+    finally:
+        cluster[3].start()
+
+
 def test_a_minority_refuses_writes_and_drops_what_it_never_committed(
     cluster: LinkedCluster,
 ) -> None:
@@ -208,7 +220,9 @@ def test_a_minority_refuses_writes_and_drops_what_it_never_committed(
     )
     codes.append(send_here(cluster[lonely], topic, b"refused", acks=-1))
     publish(cluster[min(majority)], topic, numbered(10, "majority"), acks="all")
+    wait_for(lambda: cluster[lonely].get("/ready")[0] == 503, "the lonely node wants no traffic")
     cluster.network.rejoin(lonely)
+    wait_for(lambda: cluster[lonely].get("/ready")[0] == 200, "it takes traffic again")
 
     assert codes[0] in (ErrorCode.none, ErrorCode.not_leader_or_follower)
     assert codes[1:] == [ErrorCode.not_leader_or_follower] * 2

@@ -192,7 +192,10 @@ class Governor(Caller):
         free = [name for name in _NAMES if name not in metadata.topics]
         try:
             placement = choose_replicas(
-                metadata, self._draw.randint(1, 3), self._draw.randint(1, 3)
+                metadata,
+                self._draw.randint(1, 3),
+                self._draw.randint(1, 3),
+                reachable=metadata.nodes,
             )
         except PenstockError:
             return DrainNode(self._draw.randint(1, _NODES), is_draining=False)

@@ -191,7 +191,7 @@ class Broker:
         failed = [str(place) for place in self.cluster.failures]
         failed += [log.name for log in self.cluster.logs() if log.failure is not None]
         return (
-            Check("joined", self._has_joined, self._joining()),
+            Check("joined", self._has_joined and not self.cluster.is_cut_off, self._joining()),
             Check("serving", not self._is_draining, "the node is serving requests"),
             Check(
                 "logs-usable",
@@ -202,6 +202,8 @@ class Broker:
         )
 
     def _joining(self) -> str:
+        if self._has_joined and self.cluster.is_cut_off:
+            return "the node is cut off: it finds no leader of the metadata"
         if self._has_joined:
             return "the node knows the topics of its cluster"
         if self.missing_nodes:

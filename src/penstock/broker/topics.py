@@ -88,7 +88,7 @@ class Topics:
             factor = min(self._options.default_replication_factor, len(metadata.nodes))
         partitions = self._options.default_partitions if new.partitions == -1 else new.partitions
         check_partition_count(partitions)
-        return choose_replicas(metadata, partitions, factor)
+        return choose_replicas(metadata, partitions, factor, reachable=self._cluster.reachable)
 
     def _chosen_replicas(self, replicas: Sequence[int]) -> tuple[tuple[int, int], ...]:
         nodes = self._cluster.metadata.nodes
@@ -112,6 +112,7 @@ class Topics:
                 self._cluster.metadata,
                 partitions - topic.partitions,
                 len(topic.replicas[0].members),
+                reachable=self._cluster.reachable,
             )
             await self._cluster.topics.grow(topic, partitions, placement)
 

@@ -374,7 +374,8 @@ class Cluster:
         fences = FenceExpiry(self.metadata)
         while True:
             await asyncio.sleep(_STEWARD_INTERVAL_S)
-            commands = stewardship.tend(list(self.replicas.by_group.values()))
+            logs = list(self.replicas.by_group.values())
+            commands = stewardship.tend(logs, reachable=self.reachable)
             if self._changes.log is not None and self._changes.log.is_serving:
                 commands += fences.overdue(self._workplace.clock.steady_s())
             for command in commands:
@@ -432,6 +433,7 @@ class Cluster:
                         self.metadata,
                         self._options.group_shards,
                         min(3, len(self.metadata.nodes)),
+                        reachable=self.reachable,
                     )
                     await log.propose_state(encode_command(PlaceShards(placement)))
                 else:
@@ -480,8 +482,13 @@ class Cluster:
         log = self._changes.log
         if log is None:
             return True
-        reachable = {self.member.node, *self.links.connected}
-        return self._contact.is_lost(log.raft.membership, reachable, self._workplace.loop.time())
+        now_s = self._workplace.loop.time()
+        return self._contact.is_lost(log.raft.membership, self.reachable, now_s)
+
+    @property
+    def reachable(self) -> set[NodeId]:
+        """The nodes that this one has a link to, and itself."""
+        return {self.member.node, *self.links.connected}
 
     def logs(self) -> Iterator[ReplicatedLog]:
         """All logs that are open on this node."""

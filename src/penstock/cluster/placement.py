@@ -9,13 +9,18 @@ from penstock.errors import InvalidReplication
 
 
 def choose_replicas(
-    metadata: ClusterMetadata, partitions: int, replication_factor: int
+    metadata: ClusterMetadata,
+    partitions: int,
+    replication_factor: int,
+    *,
+    reachable: Collection[int],
 ) -> list[tuple[tuple[int, int], ...]]:
     """Return the members of each new partition.
 
     The first member of each is meant to lead it. Replicas go to the nodes that have the fewest,
     leads to those of them that have the fewest. Replicas stay balanced within one; leads do while
-    all partitions have the same replication factor, and within two otherwise.
+    all partitions have the same replication factor, and within two otherwise. Nodes that cannot be
+    reached get replicas only where there are not enough others, and none to lead.
     """
     nodes = [node for node in metadata.nodes if node not in metadata.draining]
     if not 1 <= replication_factor <= len(nodes):
@@ -29,9 +34,15 @@ def choose_replicas(
         if replicas.members:
             leads[replicas.members[0][0]] += 1
         counts.update(replicas.nodes)
+    alive = [node for node in nodes if node in reachable]
+    silent = [node for node in nodes if node not in reachable]
+    if not alive:
+        alive, silent = silent, alive
     placement = []
     for _ in range(partitions):
-        chosen = _next_replicas(nodes, leads, counts, replication_factor)
+        chosen = _next_replicas(alive, leads, counts, min(replication_factor, len(alive)))
+        silent.sort(key=lambda node: (counts[node], node))
+        chosen += silent[: replication_factor - len(chosen)]
         leads[chosen[0]] += 1
         counts.update(chosen)
         placement.append(tuple((node, metadata.nodes[node].incarnation) for node in chosen))

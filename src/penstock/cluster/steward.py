@@ -4,9 +4,10 @@ The metadata says who is to replicate a log. The group's leader gets there by me
 its own: a newcomer first learns the log without a vote; when it has caught up it becomes a voter;
 when all that are to vote do, those who are not are taken out or lose their vote, the leader last,
 after handing over. Who is taken out goes first: it may be switched off already, and each vote that
-others lose before makes its own count for more. Every step is one entry of the group's log, so a
-leader that crashes leaves a membership from which the next one goes on. A change is cancelled by
-changing the metadata back.
+others lose before makes its own count for more. But nobody goes without whom those who stay would
+have no majority that is alive: such a change could not be committed. Every step is one entry of the
+group's log, so a leader that crashes leaves a membership from which the next one goes on. A change
+is cancelled by changing the metadata back.
 
 The first members are named by the metadata and by no entry. Once a change is settled, the metadata
 names them no more, so a first member that was down all the time begins with nothing, as a newcomer
@@ -79,10 +80,10 @@ def next_step(
         if member not in voters and (member in membership.voters or member not in learners)
     ]
     for member in sorted(surplus, key=learners.__contains__):
-        if member in learners and member != view.leader:
-            return Change(membership.with_learner(member))
         if member != view.leader:
-            return Change(membership.without(member.node))
+            is_kept = member in learners
+            left = membership.with_learner(member) if is_kept else membership.without(member.node)
+            return Change(left) if _has_living_majority(view, left) else None
     if surplus:
         return HandOver(_best_successor(view, voters))
     return Settled() if view.is_membership_told else Change(membership)
@@ -98,6 +99,12 @@ def _has_caught_up(node: NodeId, view: GroupView) -> bool:
         and view.last_index - follower.match <= _LAG_MAX
         for follower in view.followers
     )
+
+
+def _has_living_majority(view: GroupView, membership: Membership) -> bool:
+    alive = {follower.node for follower in view.followers if follower.is_active}
+    alive.add(view.leader.node)
+    return sum(voter.node in alive for voter in membership.voters) >= membership.quorum
 
 
 def _best_successor(view: GroupView, voters: Sequence[Member]) -> NodeId:

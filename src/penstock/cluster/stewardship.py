@@ -6,6 +6,9 @@ same number has registered with another incarnation.
 """
 
 import logging
+from collections.abc import Collection
+
+from msgspec import structs
 
 from penstock.cluster.commands import ChangeReplicas, Command, SettleReplicas
 from penstock.cluster.described import Replicas
@@ -34,11 +37,16 @@ class Stewardship:
         """What the metadata of that version wants of each group."""
         self._settled: dict[int, Rest] = {}
         """Groups that had nothing left to do by then, with the rest in which they were seen."""
+        self._reachable: Collection[int] = ()
         # The metadata in which nobody was to be replaced.
         self._whole_version = -1
 
-    def tend(self, logs: list[ReplicatedLog]) -> list[Command]:
-        """Let every group that is led here take a step; return what the metadata must note."""
+    def tend(self, logs: list[ReplicatedLog], *, reachable: Collection[int]) -> list[Command]:
+        """Let every group that is led here take a step; return what the metadata must note.
+
+        A link that is broken says sooner than a group that a node is down.
+        """
+        self._reachable = reachable
         self._read_metadata()
         # Most of a thousand groups rest, and rounds come thrice a second.
         unsettled = [log for log in logs if not self._is_settled(log)]
@@ -112,8 +120,12 @@ class Stewardship:
     ) -> bool:
         """Take one step; True when nothing is left to do."""
         raft = log.raft
+        followers = [
+            structs.replace(each, is_active=each.is_active and each.node in self._reachable)
+            for each in raft.followers()
+        ]
         view = GroupView(
-            raft.member, raft.membership, raft.followers(), raft.last_index, may_admit, is_told
+            raft.member, raft.membership, followers, raft.last_index, may_admit, is_told
         )
         step = next_step(view, voters, learners)
         try:

@@ -261,7 +261,22 @@ def node_is_joined_before_it_has_joined_itself() -> None:
     play(script, nodes=3)
 
 
+def replica_is_to_go_while_one_that_stays_is_down() -> None:
+    """Without the one that is to go there would be no majority, so it stays until there is."""
+
+    def script(play: Play) -> None:
+        play.create(1, [1, 2, 3])
+        play.publish(1, 3)
+        play.fleet.nodes[3].stop()
+        play.move(1, [1, 3])
+        play.fleet.advance(3_000_000)
+        play.publish(1, 3)
+
+    play(script, nodes=4)
+
+
 SCRIPTS = (
+    replica_is_to_go_while_one_that_stays_is_down,
     node_is_removed_while_another_loses_its_disk,
     node_is_joined_before_it_has_joined_itself,
     one_of_two_nodes_is_removed_and_switched_off,

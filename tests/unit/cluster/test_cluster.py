@@ -28,12 +28,12 @@ SECOND = TopicPartition("orders", 1)
 async def create(
     cluster: Cluster, name: str, partitions: int, settings: dict[str, str] | None = None
 ) -> Topic:
-    placement = choose_replicas(cluster.metadata, partitions, 1)
+    placement = choose_replicas(cluster.metadata, partitions, 1, reachable=[1])
     return await cluster.topics.create(name, placement, settings or {})
 
 
 async def grow(cluster: Cluster, topic: Topic, partitions: int) -> Topic:
-    placement = choose_replicas(cluster.metadata, partitions - topic.partitions, 1)
+    placement = choose_replicas(cluster.metadata, partitions - topic.partitions, 1, reachable=[1])
     return await cluster.topics.grow(topic, partitions, placement)
 
 

@@ -53,7 +53,7 @@ class House:
 
     async def topic(self, name: str = "orders", **settings: str) -> None:
         given = {key.replace("_", "."): value for key, value in settings.items()}
-        placement = choose_replicas(self.cluster.metadata, 1, 1)
+        placement = choose_replicas(self.cluster.metadata, 1, 1, reachable=[1])
         await self.cluster.topics.create(name, placement, {"segment.bytes": "1024", **given})
 
     async def publish(self, count: int, *, topic: str = "orders", key: bytes | None = None) -> None:

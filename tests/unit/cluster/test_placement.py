@@ -26,7 +26,7 @@ def cluster(nodes: int, *places: tuple[int, ...]) -> ClusterMetadata:
 
 
 def test_new_partitions_are_spread_over_the_nodes() -> None:
-    placement = choose_replicas(cluster(4), 8, 3)
+    placement = choose_replicas(cluster(4), 8, 3, reachable=range(1, 5))
 
     assert set(Counter(members[0][0] for members in placement).values()) == {2}
     assert set(Counter(node for members in placement for node, _ in members).values()) == {6}
@@ -36,9 +36,20 @@ def test_a_node_that_is_being_drained_gets_nothing() -> None:
     metadata = cluster(3)
     metadata.draining.add(2)
 
-    assert choose_replicas(metadata, 1, 2) == [((1, 101), (3, 103))]
+    assert choose_replicas(metadata, 1, 2, reachable=[1, 2, 3]) == [((1, 101), (3, 103))]
     with pytest.raises(InvalidReplication, match="factor 3 was asked for, the cluster has 2 nodes"):
-        choose_replicas(metadata, 1, 3)
+        choose_replicas(metadata, 1, 3, reachable=[1, 2, 3])
+
+
+def test_nodes_out_of_reach_get_replicas_only_where_there_are_not_enough_others() -> None:
+    alone = choose_replicas(cluster(3), 6, 1, reachable=[1, 3])
+    pairs = choose_replicas(cluster(3), 6, 2, reachable=[1, 3])
+    all_of_them = choose_replicas(cluster(3), 6, 3, reachable=[1, 3])
+
+    assert Counter(node for members in alone for node, _ in members) == {1: 3, 3: 3}
+    assert {node for members in pairs for node, _ in members} == {1, 3}
+    assert [len(members) for members in all_of_them] == [3] * 6
+    assert Counter(members[0][0] for members in all_of_them) == {1: 3, 3: 3}
 
 
 def test_a_newcomer_takes_its_share_of_replicas_and_leads() -> None:

@@ -28,7 +28,10 @@ def step(
     followed_by: list[Member] | None = None,
     last_index: int = 5_000,
 ) -> Step | None:
-    view = GroupView(ONE, Membership.of(voters, learners), followers, last_index)
+    """Ask for the next step; when nothing is said about followers, all of them are in step."""
+    others = [each for each in (*voters, *learners) if each != ONE]
+    known = followers or [follower(each.node, last_index) for each in others]
+    view = GroupView(ONE, Membership.of(voters, learners), known, last_index)
     return next_step(view, wanted, followed_by or [])
 
 
@@ -115,6 +118,29 @@ def test_who_is_gone_is_taken_out_before_others_lose_their_vote() -> None:
     gone = step([ONE, TWO, THREE, FOUR], [], wanted=[ONE, THREE], followed_by=[TWO])
 
     assert gone == Change(Membership.of([ONE, TWO, THREE]))
+
+
+def test_nobody_goes_whom_those_who_are_alive_need_for_a_majority() -> None:
+    def without_three(*, is_four_alive: bool) -> Step | None:
+        four = follower(4, 5_000, is_active=is_four_alive)
+        return step([ONE, THREE, FOUR], [], four, wanted=[ONE, FOUR])
+
+    assert without_three(is_four_alive=False) is None
+    assert without_three(is_four_alive=True) == Change(Membership.of([ONE, FOUR]))
+
+
+def test_nobody_loses_its_vote_whom_those_who_are_alive_need_for_a_majority() -> None:
+    dead = follower(2, 5_000, is_active=False)
+
+    assert step([ONE, TWO, THREE], [], dead, wanted=[ONE, TWO], followed_by=[THREE]) is None
+
+
+def test_who_is_dead_can_be_taken_out() -> None:
+    dead = follower(3, 10, is_active=False)
+
+    assert step([ONE, TWO, THREE], [], follower(2, 5_000), dead, wanted=[ONE, TWO]) == Change(
+        Membership.of([ONE, TWO])
+    )
 
 
 def test_a_leader_that_is_to_follow_only_hands_over() -> None:

@@ -37,20 +37,20 @@ def test_a_settled_group_at_rest_is_looked_at_again_when_something_changes() -> 
         metadata.want(wanted(group, *NODES))
         steward = Stewardship(metadata, MoveQueue(metadata, LeaderTable(), 1))
 
-        assert steward.tend([log]) == []
+        assert steward.tend([log], reachable=NODES) == []
         assert not steward._is_settled(log), "it does not rest"
 
         log.raft.rest = Rest(log.term, log.raft.last_index)
-        assert steward.tend([log]) == []
+        assert steward.tend([log], reachable=NODES) == []
         assert steward._is_settled(log)
 
         log.raft.rest = Rest(log.term, log.raft.last_index)
         assert not steward._is_settled(log), "it was awake in between"
-        assert steward.tend([log]) == []
+        assert steward.tend([log], reachable=NODES) == []
         assert steward._is_settled(log)
 
         metadata.want(wanted(group, *NODES[:2]))
-        steward.tend([log])
+        steward.tend([log], reachable=NODES)
         assert not steward._is_settled(log)
         assert group.member(NODES[2]) not in log.raft.membership.voters
 
@@ -67,11 +67,11 @@ def test_a_change_is_settled_when_it_is_committed_and_the_log_names_the_members(
         steward = Stewardship(metadata, MoveQueue(metadata, LeaderTable(), 1))
         assert log.raft.membership_index == 0
 
-        assert steward.tend([log]) == [], "nobody could learn who the members are"
+        assert steward.tend([log], reachable=NODES) == [], "nobody could learn who the members are"
         assert log.raft.membership_index > log.raft.commit_index
-        assert steward.tend([log]) == [], "another leader may know nothing of it"
+        assert steward.tend([log], reachable=NODES) == [], "another leader may know nothing of it"
 
         await turn(until=lambda: log.raft.commit_index >= log.raft.membership_index)
-        assert steward.tend([log]) == [SettleReplicas(GROUP, asked.members)]
+        assert steward.tend([log], reachable=NODES) == [SettleReplicas(GROUP, asked.members)]
 
     run(scene())
