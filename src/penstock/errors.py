@@ -74,6 +74,10 @@ class BadChecksum(InvalidRequest):
     """A record batch arrived with a checksum that does not match its bytes."""
 
 
+class InvalidAcks(InvalidRequest):
+    """A producer asks for an acknowledgement that does not exist."""
+
+
 class InvalidTimestamp(InvalidRequest):
     """A record's timestamp is too far from the broker's clock."""
 

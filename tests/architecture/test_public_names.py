@@ -28,22 +28,22 @@ PUBLIC_NAMES = {
         WorkerSettings WriterState check_url
     """,
     "penstock.errors": """
-        ArchiveUnavailable BadChecksum BatchTooLarge Conflict CoordinatorLoading Corruption
-        DataDirectoryInUse
-        DiskFull DuplicateSequence FencedInstanceId FencedLeaderEpoch FencedMemberEpoch
-        FetchSessionNotFound GroupMaxSizeReached GroupNotEmpty GroupNotFound
-        GroupSubscribedToTopic IllegalGeneration InconsistentGroupProtocol InvalidBatch
-        InvalidConfiguration InvalidFetchSessionEpoch InvalidGroupId InvalidPartitionCount
-        InvalidReceipt InvalidReplication InvalidRequest InvalidSessionTimeout InvalidSetting
+        ArchiveUnavailable BadChecksum BatchTooLarge Conflict CoordinatorLoading
+        Corruption DataDirectoryInUse DiskFull DuplicateSequence FencedInstanceId
+        FencedLeaderEpoch FencedMemberEpoch FetchSessionNotFound GroupMaxSizeReached
+        GroupNotEmpty GroupNotFound GroupSubscribedToTopic IllegalGeneration
+        InconsistentGroupProtocol InvalidAcks InvalidBatch InvalidConfiguration
+        InvalidFetchSessionEpoch InvalidGroupId InvalidPartitionCount InvalidReceipt
+        InvalidReplication InvalidRequest InvalidSessionTimeout InvalidSetting
         InvalidShareSessionEpoch InvalidSubscription InvalidTimestamp InvalidTopicName
         LeaseExpired MemberIdRequired MessageNotFound MetadataTooLarge NotCoordinator
-        NotEnoughReplicas NotFound NotLeader OffsetOutOfRange OutOfOrderSequence PenstockError
-        ProducerFenced RebalanceInProgress ShareSessionNotFound ShuttingDown StageFull StageTooLarge
-        StaleMemberEpoch
-        StorageFailed TimedOut TopicExists TopicFenced TopicIdMismatch TopicNotFound Unavailable
+        NotEnoughReplicas NotFound NotLeader OffsetOutOfRange OutOfOrderSequence
+        PenstockError ProducerFenced RebalanceInProgress ShareSessionNotFound
+        ShuttingDown StageFull StageTooLarge StaleMemberEpoch StorageFailed TimedOut
+        TopicExists TopicFenced TopicIdMismatch TopicNotFound Unavailable
         UnknownLeaderEpoch UnknownMember UnknownProducer UnreleasedInstanceId
-        UnsupportedAssignor UnsupportedBatchFormat UnsupportedCompression UnsupportedForTopic
-        UnsupportedVersion WriteExpired WriteNotStaged WriterFenced
+        UnsupportedAssignor UnsupportedBatchFormat UnsupportedCompression
+        UnsupportedForTopic UnsupportedVersion WriteExpired WriteNotStaged WriterFenced
     """,
     "penstock.spark": """
         COLUMNS COLUMNS_WITH_HEADERS ClusterAddress OPTIONS QUIET_SETTINGS SINK_OPTIONS

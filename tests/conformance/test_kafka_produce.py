@@ -151,7 +151,9 @@ class Sequencer:
         request = InitProducerIdRequest(transactional_id=None, transaction_timeout=TIMEOUT)
         return int(self._client.ask(request).producer_id)
 
-    def send(self, sequence: int, *, epoch: int = 0, count: int = 2) -> PartitionProduceResponse:
+    def send(
+        self, sequence: int, *, epoch: int = 0, count: int = 2, acks: int = -1
+    ) -> PartitionProduceResponse:
         """Publish `count` records that begin with `sequence`, and return the answer."""
         now_ms = int(time.time() * 1000)
         batch = encode_batch(
@@ -162,7 +164,7 @@ class Sequencer:
         )
         data = PartitionProduceData(index=i32(0), records=Records(bytes(batch)))
         topic = TopicProduceData(name=TopicName(self._topic), partition_data=(data,))
-        request = ProduceRequest(acks=i16(-1), timeout=TIMEOUT, topic_data=(topic,))
+        request = ProduceRequest(acks=i16(acks), timeout=TIMEOUT, topic_data=(topic,))
         response: PartitionProduceResponse = (
             self._client.ask(request).responses[0].partition_responses[0]
         )
@@ -191,6 +193,14 @@ def test_a_gap_in_sequences_is_refused(node: NodeProcess) -> None:
 
         assert producer.send(4).error_code is ErrorCode.out_of_order_sequence_number
         assert producer.send(2).error_code is ErrorCode.none
+
+
+def test_an_acknowledgement_that_does_not_exist_is_refused(node: NodeProcess) -> None:
+    with WireClient(node.kafka_port) as client:
+        producer = Sequencer(client, new_topic(node))
+
+        assert producer.send(0, acks=2).error_code is ErrorCode.invalid_required_acks
+        assert producer.send(0).error_code is ErrorCode.none
 
 
 def test_an_older_epoch_of_a_producer_is_refused(node: NodeProcess) -> None:

@@ -312,9 +312,15 @@ class Partition:
         return self.log.log.find_newest(end_offset=self.high_watermark)
 
     def end_offset_of_epoch(self, epoch: int) -> tuple[Term, Offset] | None:
-        """Return the largest leader epoch up to `epoch` and the offset at which it ended."""
+        """Return the largest leader epoch up to `epoch` and the offset at which it ended.
+
+        None for one that has not begun; one that is older than all records ended before them.
+        """
         self.log.check_serving()
-        return self.log.log.end_offset_of_term(epoch)
+        if epoch > self.leader_epoch:
+            return None
+        log = self.log.log
+        return log.end_offset_of_term(epoch) or (Term(epoch), log.first_offset)
 
     async def delete_records(self, offset: Offset) -> Offset:
         """Make records below `offset` unreadable; their segments go with the next retention."""

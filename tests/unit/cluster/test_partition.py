@@ -402,3 +402,16 @@ def test_a_replica_that_does_not_lead_calls_no_batch_out_of_order() -> None:
             partition.publish(numbered_batch(5, b"f"))
 
     run(scene())
+
+
+def test_an_epoch_that_has_not_begun_has_no_end_and_one_before_all_records_ends_with_them() -> None:
+    async def scene() -> None:
+        partition = await SimMachine().partition()
+        await partition.publish(batch(b"a", b"b"))
+
+        epoch = partition.leader_epoch
+        assert partition.end_offset_of_epoch(epoch) == (epoch, 2)
+        assert partition.end_offset_of_epoch(epoch + 1) is None
+        assert partition.end_offset_of_epoch(epoch - 1) == (epoch - 1, 0)
+
+    run(scene())

@@ -23,6 +23,7 @@ ERROR_CODES: dict[type[PenstockError], ErrorCode] = {
     errors.UnsupportedBatchFormat: ErrorCode.unsupported_for_message_format,
     errors.UnsupportedCompression: ErrorCode.unsupported_compression_type,
     errors.BadChecksum: ErrorCode.corrupt_message,
+    errors.InvalidAcks: ErrorCode.invalid_required_acks,
     errors.InvalidTimestamp: ErrorCode.invalid_timestamp,
     errors.OffsetOutOfRange: ErrorCode.offset_out_of_range,
     errors.UnsupportedForTopic: ErrorCode.policy_violation,

@@ -12,7 +12,7 @@ import struct
 from typing import NamedTuple
 
 from penstock.broker import Broker, Publication
-from penstock.errors import InvalidRequest, PenstockError, TimedOut, Unavailable
+from penstock.errors import InvalidAcks, InvalidRequest, PenstockError, TimedOut, Unavailable
 from penstock.ids import TopicPartition
 from penstock.protocols.kafka.api import Api, Reply, Request
 from penstock.protocols.kafka.codec import (
@@ -126,7 +126,7 @@ class _ProduceCall:
     def _publish(self, number: int, data: PartitionData, acks: int) -> None:
         try:
             if acks not in _ACKS:
-                raise InvalidRequest(f"acks is {acks}, not -1, 0 or 1")
+                raise InvalidAcks(f"acks is {acks}, not -1, 0 or 1")
             publication = self._broker.publisher.publish(
                 data.place, data.records, waits_for_commit=acks == -1
             )
