@@ -20,7 +20,7 @@ import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from penstock.cluster.small_file import put_small_file
+from penstock.cluster.small_file import put_small_file, read_small_file
 from penstock.errors import Corruption, DataDirectoryInUse, InvalidConfiguration
 from penstock.log import Disk
 
@@ -158,7 +158,7 @@ class Directories:
         if not self._disk.exists(path):
             self._write(path, str(count))
             return
-        text = self._disk.open(path).read_at(0, 64).decode(errors="replace")
+        text = read_small_file(self._disk, path).decode(errors="replace")
         if not (text.isascii() and text.isdecimal()):
             raise Corruption(f"{path} should hold the number of shards, it holds {text!r}")
         if int(text) != count:
@@ -176,7 +176,7 @@ class Directories:
         path = directory / _ID_FILE
         if not self._disk.exists(path):
             return None
-        text = self._disk.open(path).read_at(0, 64).decode(errors="replace")
+        text = read_small_file(self._disk, path).decode(errors="replace")
         try:
             return uuid.UUID(text)
         except ValueError as error:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import msgspec
 
-from penstock.cluster.small_file import put_small_file
+from penstock.cluster.small_file import put_small_file, read_small_file
 from penstock.errors import Corruption
 from penstock.log import Disk
 from penstock.raft import Membership
@@ -32,9 +32,8 @@ class FoundingFile:
         """Return what was saved; None before the node belongs to a cluster."""
         if not self._disk.exists(self._path):
             return None
-        file = self._disk.open(self._path)
         try:
-            saved = msgspec.msgpack.decode(file.read_at(0, file.size()), type=_Saved)
+            saved = msgspec.msgpack.decode(read_small_file(self._disk, self._path), type=_Saved)
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
             raise Corruption(f"{self._path} cannot be read: {error}") from error
         return saved.cluster_id, Membership.decode(saved.membership)

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import msgspec
 
-from penstock.cluster.small_file import put_small_file
+from penstock.cluster.small_file import put_small_file, read_small_file
 from penstock.errors import Corruption, InvalidConfiguration
 from penstock.ids import NodeId
 from penstock.log import Disk
@@ -38,9 +38,8 @@ class Identity:
         path = data_dir / _FILE_NAME
         if not disk.exists(path):
             self._save(_Saved(node_id, _draw()))
-        file = disk.open(path)
         try:
-            self._saved = msgspec.json.decode(file.read_at(0, file.size()), type=_Saved)
+            self._saved = msgspec.json.decode(read_small_file(disk, path), type=_Saved)
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
             raise Corruption(f"{path} cannot be read: {error}") from error
         if self._saved.node_id != node_id:
