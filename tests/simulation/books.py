@@ -208,8 +208,7 @@ class Books:
                 self._stage(event, at.entry)
             case StageCancelled(numbers):
                 for number in unpack_numbers(numbers):
-                    if found := self.staged.pop(number, None):
-                        self.cancelled[number] = found[1].value
+                    self._cancel(number)
             case StageMoved(numbers, due_ms):
                 for number in unpack_numbers(numbers):
                     if number in self.staged:
@@ -218,6 +217,15 @@ class Books:
                 pass
             case _:
                 self._commit_delivery(event, at)
+
+    def _cancel(self, number: int) -> None:
+        """A message that waited will never come, and its key may be used by another."""
+        if found := self.staged.pop(number, None):
+            record = found[1]
+            self.cancelled[number] = record.value
+            key = attributes_of(record.headers).idempotency_key
+            if key is not None:
+                self._keys.discard(key_digest(key))
 
     def _stage(self, event: Staged, index: int) -> None:
         dues = unpack_numbers(event.dues)

@@ -237,14 +237,20 @@ class Planner(Caller):
             if placement.stage_number is not None:
                 self._scheduled = [*self._scheduled[-_KNOWN_MAX:], placement.stage_number]
             keyed = self._find(record)
-            if keyed is not None:
-                first = keyed.placement or placement
-                same = (first.offset, first.stage_number) == (
-                    placement.offset,
-                    placement.stage_number,
-                )
-                require(same, "a key was answered with two places", record, first, placement)
-                keyed.placement = first
+            if keyed is not None and not self._is_cancelled(placement):
+                self._compare(keyed, placement)
+
+    def _compare(self, keyed: Keyed, placement: Placement) -> None:
+        """A key has one place, until the message that is there is cancelled."""
+        first = keyed.placement
+        if first is None or self._is_cancelled(first):
+            first = placement
+        same = (first.offset, first.stage_number) == (placement.offset, placement.stage_number)
+        require(same, "a key was answered with two places", keyed.record, first, placement)
+        keyed.placement = first
+
+    def _is_cancelled(self, placement: Placement) -> bool:
+        return placement.stage_number in self._books.cancelled
 
     def _check_placement(self, record: Record, placement: Placement) -> None:
         books = self._books
