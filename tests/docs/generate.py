@@ -22,6 +22,7 @@ from typer.models import ArgumentInfo, OptionInfo
 from penstock import errors
 from penstock.cli.exits import exit_code
 from penstock.cli.main import EXIT_CODES, app
+from penstock.cli.options import URL_DEFAULT
 from penstock.cluster import DEFINITIONS
 from penstock.config import NodeOptions, reference_markdown
 from penstock.protocols.http import create_app
@@ -144,6 +145,9 @@ def cli() -> str:
         f"""`--bootstrap HOST:PORT,...` (or `PENSTOCK_BOOTSTRAP`, else `localhost:9092`) names the
 node to contact, `--json` prints JSON for programs; both may stand before or after the name of a
 command. {EXIT_CODES}
+
+Commands with `--url` speak HTTP, and ask `{URL_DEFAULT}` when they are told nothing. When a
+bootstrap is given they want a URL, too: the HTTP address of a node does not follow from that one.
 
 Times are ISO 8601, epoch milliseconds, `now`, or a time ago such as `-1h`.""",
         *_commands("penstock", app),

@@ -13,7 +13,7 @@ from penstock.cli.connection import connect, open_admin
 from penstock.cli.formats import DEFAULT, Writer, compile_format, json_line
 from penstock.cli.history import HistoryRequest, consume_history
 from penstock.cli.interruption import Interruption
-from penstock.cli.options import URL_DEFAULT, Bootstrap, Json, TopicName, Url
+from penstock.cli.options import URL_DEFAULT, Bootstrap, Json, QueueUrl, TopicName
 from penstock.cli.output import Output
 from penstock.cli.receive import Receiving, receive
 from penstock.cli.storage import ArchivePath, StorageOptions, read_storage_options
@@ -114,7 +114,7 @@ def consume(
         typer.Option("--group-protocol", help="consumer is KIP-848, classic the older one."),
     ] = GroupProtocol.CONSUMER,
     bootstrap: Bootstrap = "",
-    url: Url = URL_DEFAULT,
+    url: QueueUrl = URL_DEFAULT,
     as_json: Json = False,
 ) -> None:
     """Read messages and write them to standard output, until Ctrl-C or a limit is reached.

@@ -1,9 +1,11 @@
 """Options that many commands share.
 
 `--bootstrap` and `--json` may stand before or after the name of a command. After it they win.
+A command that speaks HTTP never falls back to the default of `--url` when a bootstrap was given:
+that names a cluster, and the default may be another one.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any
 
 import typer
@@ -24,6 +26,46 @@ def _or_root_json(context: typer.Context, value: bool) -> bool:
     root: dict[str, Any] = context.find_root().params
     root["as_json"] = value or bool(root.get("as_json"))
     return bool(root["as_json"])
+
+
+def typed_bootstrap(context: typer.Context) -> str | None:
+    """Return what was given here, before the command or by the environment; the default is not."""
+    for each in (context, context.find_root()):
+        source = each.get_parameter_source("bootstrap")
+        bootstrap = each.params.get("bootstrap")
+        if bootstrap and source is not None and source.name != "DEFAULT":
+            return str(bootstrap)
+    return None
+
+
+def _of_the_same_cluster(context: typer.Context, url: str) -> str:
+    source = context.get_parameter_source("url")
+    assert source is not None, "it is told before callbacks are called"
+    # Options that were typed are read first, so a bootstrap beside a missing URL is known by now.
+    bootstrap = typed_bootstrap(context)
+    if source.name == "DEFAULT" and bootstrap is not None:
+        raise typer.BadParameter(
+            f"bootstrap is {bootstrap!r}, but this command speaks HTTP and would ask {url};"
+            " name a node of that cluster by --url or PENSTOCK_URL.",
+            param_hint="--url",
+        )
+    return url
+
+
+def _of_the_same_cluster_for_a_queue(context: typer.Context, url: str) -> str:
+    return url if context.params["queue"] is None else _of_the_same_cluster(context, url)
+
+
+def _url_option(callback: Callable[[typer.Context, str], str]) -> Any:
+    return typer.Option(
+        "--url",
+        "-u",
+        envvar="PENSTOCK_URL",
+        metavar="URL",
+        show_envvar=False,
+        callback=callback,
+        help="HTTP address of any node of the cluster (or PENSTOCK_URL).",
+    )
 
 
 RootBootstrap = Annotated[
@@ -51,17 +93,8 @@ Bootstrap = Annotated[
 Json = Annotated[
     bool, typer.Option("--json", callback=_or_root_json, help="Print JSON for programs.")
 ]
-Url = Annotated[
-    str,
-    typer.Option(
-        "--url",
-        "-u",
-        envvar="PENSTOCK_URL",
-        metavar="URL",
-        show_envvar=False,
-        help="HTTP address of any node of the cluster (or PENSTOCK_URL).",
-    ),
-]
+Url = Annotated[str, _url_option(_of_the_same_cluster)]
+QueueUrl = Annotated[str, _url_option(_of_the_same_cluster_for_a_queue)]
 TopicName = Annotated[str, typer.Argument(metavar="TOPIC", show_default=False)]
 GroupName = Annotated[str, typer.Argument(metavar="GROUP", show_default=False)]
 

@@ -8,7 +8,7 @@ import typer
 
 from penstock.cli.exits import FAILED
 from penstock.cli.interruption import Interruption
-from penstock.cli.options import BOOTSTRAP_DEFAULT, Json
+from penstock.cli.options import BOOTSTRAP_DEFAULT, Json, typed_bootstrap
 from penstock.cli.output import Grid, Output
 from penstock.cli.spark import (
     MASTER_DEFAULT,
@@ -33,10 +33,7 @@ File = Annotated[
 
 def _or_typed_at_root(context: typer.Context, value: str | None) -> str | None:
     """Return what was typed here or before the command; the default of the root is none."""
-    root = context.find_root()
-    source = root.get_parameter_source("bootstrap")
-    is_typed = source is not None and source.name != "DEFAULT"
-    return value or (str(root.params["bootstrap"]) if is_typed else None)
+    return value or typed_bootstrap(context)
 
 
 TypedBootstrap = Annotated[

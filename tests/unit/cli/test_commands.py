@@ -132,6 +132,66 @@ def test_a_bootstrap_that_is_no_address_fails_with_its_value() -> None:
     assert "bootstrap is 'here:there', not HOST or HOST:PORT" in result.stderr
 
 
+@pytest.mark.parametrize(
+    "args",
+    [
+        ("dlq", "purge", "t"),
+        ("schedule", "list", "t"),
+        ("trace", "t", "0-0"),
+        ("task", "stats"),
+        ("cluster", "remove-node", "1"),
+        ("archive", "disable", "t"),
+        ("reshard", "cancel", "t"),
+        ("consume", "t", "--queue", "billing"),
+        ("replay", "t", "--into", "u"),
+        ("insight", "latency", "t"),
+    ],
+)
+def test_a_command_that_speaks_http_does_not_leave_the_given_cluster_for_the_default(
+    args: tuple[str, ...],
+) -> None:
+    told = "bootstrap is {!r}, but this command speaks HTTP and would ask http://127.0.0.1:8080"
+    by_environment = run(*args)
+    before = run("-b", "prod:9092", *args, environ={"PENSTOCK_BOOTSTRAP": ""})
+
+    assert (by_environment.exit_code, before.exit_code) == (2, 2)
+    assert told.format("127.0.0.1:1") in by_environment.stderr
+    assert told.format("prod:9092") in before.stderr
+    assert "--url or PENSTOCK_URL" in before.stderr
+
+
+@pytest.mark.parametrize("command", ["consume", "replay"])
+def test_a_bootstrap_after_a_command_that_speaks_http_wants_a_url_too(command: str) -> None:
+    rest = {"consume": ("--queue", "billing"), "replay": ("--into", "u")}[command]
+    result = run(command, "t", *rest, "-b", "prod:9092", environ={"PENSTOCK_BOOTSTRAP": ""})
+
+    assert result.exit_code == 2
+    assert "bootstrap is 'prod:9092', but this command speaks HTTP" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("args", "environ"),
+    [
+        (("--url", "http://127.0.0.1:1"), {}),
+        ((), {"PENSTOCK_URL": "http://127.0.0.1:1"}),
+    ],
+)
+def test_a_url_beside_a_bootstrap_is_followed(
+    args: tuple[str, ...], environ: dict[str, str]
+) -> None:
+    result = run("-b", "prod:9092", "dlq", "list", "t", *args, environ=environ)
+
+    assert result.exit_code == 3
+    assert "127.0.0.1:1" in result.stderr
+
+
+def test_consume_without_a_queue_needs_no_url() -> None:
+    result = run("consume", "t", "-b", "127.0.0.1:2")
+
+    assert result.exit_code == 3
+    assert "127.0.0.1:2" in result.stderr
+
+
 def test_serve_reports_every_mistake_at_once_and_starts_nothing() -> None:
     result = run("serve", "--kafka-port", "x", environ={"PENSTOCK_HTTP_PORT": "y"})
 
