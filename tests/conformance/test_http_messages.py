@@ -73,6 +73,56 @@ def test_of_a_batch_only_the_bad_message_fails(node: NodeProcess) -> None:
     assert [each["value"] for each in receive(node, f"{topic}/groups/g")] == ["good", "good too"]
 
 
+def test_a_message_of_a_wrong_type_fails_alone_in_its_batch(node: NodeProcess) -> None:
+    topic = http_topic(node)
+
+    answer = ask(
+        node,
+        "POST",
+        f"{topic}/messages",
+        messages=[
+            {"value": "good"},
+            {"value": "bad", "priority": 1.5},
+            {"value": "bad", "partition": -1},
+            {"value": "bad", "color": "red"},
+            "bad",
+            {"value": "good too", "priority": 7},
+        ],
+    )
+
+    assert answer["failed"] == 4
+    errors = [each.get("error", {}).get("message", "") for each in answer["results"]]
+    assert errors[1].startswith('message 1 is \'{"value":"bad","priority":1.5}\'')
+    assert "$.priority" in errors[1]
+    assert "$.partition" in errors[2]
+    assert "color" in errors[3]
+    assert "message 4 is '\"bad\"'" in errors[4]
+    assert {each["error"]["type"] for each in answer["results"][1:5]} == {"InvalidRequest"}
+    received = [each["value"] for each in receive(node, f"{topic}/groups/g")]
+    assert received == ["good too", "good"]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"messages": "a"},
+        {"messages": [], "acks": "all"},
+        {"messages": [{"value": "a", "priority": 1.5}], "acks": "some"},
+        {"messages": [{"value": "a", "priority": 1.5}], "color": "red"},
+        {},
+    ],
+)
+def test_a_body_that_is_no_batch_is_refused_as_a_whole(
+    node: NodeProcess, body: dict[str, Any]
+) -> None:
+    topic = http_topic(node)
+
+    status, kind, _ = refusal(node, "POST", f"{topic}/messages", **body)
+
+    assert (status, kind) == (400, "InvalidRequest")
+    assert receive(node, f"{topic}/groups/g", wait=0) == []
+
+
 @pytest.mark.parametrize("acks", ["all", "none"])
 def test_texts_alone_are_published_like_messages_that_are_more(
     node: NodeProcess, acks: str

@@ -67,13 +67,13 @@ async def read_body(request: Request, kind: type[Body], *, bytes_max: int = BODY
     return decode_body(await read_bytes(request, bytes_max), kind)
 
 
-def decode_body(body: bytes, kind: type[Body]) -> Body:
-    """Decode a body, or raise `InvalidRequest`; nothing stands for `{}`."""
+def decode_body(body: bytes, kind: type[Body], *, name: str = "the body") -> Body:
+    """Decode a body or a part of one, or raise `InvalidRequest`; nothing stands for `{}`."""
     try:
         return _decoder(kind).decode(body or b"{}")
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         shown = body[:200].decode(errors="replace")
-        raise InvalidRequest(f"the body is {shown!r}: {error}") from error
+        raise InvalidRequest(f"{name} is {shown!r}: {error}") from error
 
 
 async def read_bytes(request: Request, bytes_max: int) -> bytes:

@@ -5,7 +5,7 @@ What comes by the thousand is hidden from the garbage collector: nothing in it p
 
 from typing import Annotated, Any, Literal
 
-from msgspec import UNSET, Meta, Struct, UnsetType
+from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
 from penstock.protocols.http.answers import Failure
 from penstock.protocols.http.contents import Encoding
@@ -53,6 +53,13 @@ class PublishBatchBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """Messages, each of which succeeds or fails by itself."""
 
     messages: list[MessageBody]
+    acks: Acks = "all"
+
+
+class RawBatchBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A `PublishBatchBody` whose messages are still to be looked at, one by one."""
+
+    messages: list[Raw]
     acks: Acks = "all"
 
 
