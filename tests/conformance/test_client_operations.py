@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -197,6 +198,21 @@ def test_messages_are_consumed_and_traced_from_the_command_line(
     assert "ACKNOWLEDGED" in penstock(node, "trace", topic, "0-0")
     steps = json.loads(penstock(node, "trace", topic, "0-0", "--json"))
     assert steps[0]["kind"] == "PUBLISHED"
+    assert penstock(node, "trace", f"{topic}/0-0") == penstock(node, "trace", topic, "0-0")
     refused = penstock(node, "consume", topic, "--queue", "x", "--from-beginning", code=2)
     assert "--queue" in refused
     penstock(node, "consume", unique("missing"), "--queue", "x", code=1)
+
+
+def test_the_life_of_a_message_is_told_as_a_tree(node: NodeProcess, client: Client) -> None:
+    topic = with_dead_letters(client, "a")
+
+    lines = penstock(node, "trace", f"{topic}/0-0").splitlines()
+
+    assert lines[0] == f"{topic}/0-0"
+    assert re.match(r"├─ 2\d{3}-\S+Z  PUBLISHED: offset 0", lines[1])
+    assert lines[3] == "├─ group billing"
+    assert re.match(r"│  ├─ \+\S+  DELIVERED to .*: leased until 2\d{3}-\S+Z$", lines[4])
+    assert re.match(r"│  │  └─ \+\S+ \(\S+ later\)  REJECTED: cannot read a$", lines[5])
+    assert lines[6].endswith(f"DEAD_LETTERED: copied to {topic}.dlq")
+    assert lines[7].startswith("└─ +7d  RETAINED: kept at least until then (2")

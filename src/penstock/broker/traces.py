@@ -85,7 +85,8 @@ class Traces:
         index = _index_of(partition, offset)
         kind = TraceKind.RELEASED if is_released else TraceKind.PUBLISHED
         steps = [*self._beginning(partition, record, index, kind)]
-        steps += await self._journal(partition, offset, index)
+        told = await self._journal(partition, offset, index)
+        steps += [self._with_grave(partition.place.topic, each) for each in told]
         steps += await self._commits(partition, offset)
         settings = partition.log.log.settings
         if settings.retention_ms >= 0 and settings.deletes:
@@ -93,6 +94,13 @@ class Traces:
             detail = "kept at least until then"
             steps.append(TraceStep(kind=TraceKind.RETAINED, at_ms=until_ms, detail=detail))
         return steps
+
+    def _with_grave(self, topic: str, step: TraceStep) -> TraceStep:
+        """Add to the end of a message where its dead letter is, by the settings as they stand."""
+        if step.kind is not TraceKind.DEAD_LETTERED:
+            return step
+        grave = self._cluster.replicas.group_settings(topic, step.group).dead_letter_topic
+        return msgspec.structs.replace(step, detail=f"copied to {grave}")
 
     async def _commits(self, partition: Partition, offset: int) -> list[TraceStep]:
         """Return which Kafka groups have committed a position behind the message, and when last."""

@@ -1,4 +1,4 @@
-"""Prints results: JSON for programs, text and tables for people.
+"""Prints results: JSON for programs, text, tables and trees for people.
 
 Everything goes through one stream, so that a reader who went away shows as `BrokenPipeError` at
 once and nothing is printed twice.
@@ -6,8 +6,8 @@ once and nothing is printed twice.
 
 import io
 import sys
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import Any, BinaryIO
 
 import msgspec
@@ -25,6 +25,23 @@ class Grid:
     title: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class Branch:
+    """A line of a tree, and what hangs on it."""
+
+    text: str
+    branches: list["Branch"] = field(default_factory=list)
+
+    def lines(self) -> Iterator[str]:
+        """Yield the tree, one line for each branch."""
+        yield self.text
+        for number, branch in enumerate(self.branches, 1):
+            is_last = number == len(self.branches)
+            first, *rest = branch.lines()
+            yield ("└─ " if is_last else "├─ ") + first
+            yield from (("   " if is_last else "│  ") + line for line in rest)
+
+
 class Output:
     """Where one command writes its results."""
 
@@ -38,14 +55,13 @@ class Output:
         """Whether a person looks at the results as they come."""
         return self._is_terminal
 
-    def show(self, value: object, *parts: str | Grid) -> None:
+    def show(self, value: object, *parts: str | Grid | Branch) -> None:
         """Print `value` as one line of JSON, or `parts` for people."""
         if self.as_json:
             self.write(encode_json(value) + b"\n")
         else:
             for part in parts:
-                text = self._render(part) if isinstance(part, Grid) else part + "\n"
-                self.write(text.encode())
+                self.write(self._text_of(part).encode())
         self.flush()
 
     def write(self, data: bytes) -> None:
@@ -60,6 +76,15 @@ class Output:
         """Tell a person something beside the results; programs are spared."""
         if not self.as_json:
             sys.stderr.write(text + "\n")
+
+    def _text_of(self, part: str | Grid | Branch) -> str:
+        match part:
+            case Grid():
+                return self._render(part)
+            case Branch():
+                return "\n".join(part.lines()) + "\n"
+            case _:
+                return part + "\n"
 
     def _render(self, grid: Grid) -> str:
         # Loaded here because commands that print no table should not wait for it.

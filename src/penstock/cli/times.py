@@ -1,12 +1,25 @@
-"""Times as people type them."""
+"""Times as people type and read them."""
 
 import re
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import typer
 
 from penstock.clock import SystemClock
 from penstock.config import parse_duration_ms
+
+_SECOND_MS = 1_000
+_MINUTE_MS = 60 * _SECOND_MS
+_HOUR_MS = 60 * _MINUTE_MS
+_DAY_MS = 24 * _HOUR_MS
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_LAST_MS = 253_402_300_799_999
+# Units with the next smaller ones.
+_UNITS = (
+    ("d", _DAY_MS, "h", _HOUR_MS),
+    ("h", _HOUR_MS, "m", _MINUTE_MS),
+    ("m", _MINUTE_MS, "s", _SECOND_MS),
+)
 
 
 def parse_time_ms(text: str, *, now_ms: int) -> int:
@@ -48,8 +61,24 @@ def read_duration_s(text: str, *, option: str) -> float:
 
 
 def show_time(timestamp_ms: int | None) -> str | None:
-    """Write a time as ISO 8601 in UTC with milliseconds."""
+    """Write a time as ISO 8601 in UTC with milliseconds; one after the year 9999 stays a number."""
     if timestamp_ms is None:
         return None
-    moment = datetime.fromtimestamp(timestamp_ms / 1000, UTC)
+    if timestamp_ms > _LAST_MS:
+        return str(timestamp_ms)
+    moment = _EPOCH + timedelta(milliseconds=timestamp_ms)
     return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def show_duration(duration_ms: int) -> str:
+    """Write a duration for people, by its two largest units: `7ms`, `1.250s`, `2m 5s`, `3d 4h`."""
+    if duration_ms < 0:
+        return f"-{show_duration(-duration_ms)}"
+    if duration_ms < _SECOND_MS:
+        return f"{duration_ms}ms"
+    if duration_ms < _MINUTE_MS:
+        return f"{duration_ms / _SECOND_MS:.3f}s"
+    unit, unit_ms, small, small_ms = next(each for each in _UNITS if each[1] <= duration_ms)
+    count, rest_ms = divmod(duration_ms, unit_ms)
+    rest = rest_ms // small_ms
+    return f"{count}{unit} {rest}{small}" if rest else f"{count}{unit}"

@@ -60,6 +60,7 @@ def test_the_way_to_the_dead_letters_is_told() -> None:
 
         assert [step.kind for step in steps[2:-1]] == [K.DELIVERED, K.REJECTED, K.DEAD_LETTERED]
         assert steps[3].detail == "no"
+        assert steps[4].detail == f"copied to {TOPIC}.dlq"
 
     run(scene())
 

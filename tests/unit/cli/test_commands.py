@@ -77,6 +77,8 @@ def test_the_help_of_serve_has_a_flag_for_every_option() -> None:
             ("group", "reset", "g", "--to-latest", "--topic", "t:x"),
             "is not TOPIC or TOPIC:PARTITION",
         ),
+        (("trace", "orders", "--url", "http://127.0.0.1:1"), "'orders' is not a topic and an id"),
+        (("trace", "/0-1", "--url", "http://127.0.0.1:1"), "'/0-1' is not a topic and an id"),
         (("no-such-command",), "no-such-command"),
     ],
 )

@@ -1,4 +1,4 @@
-"""Times as people type them."""
+"""Times as people type and read them."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.cli.times import parse_time_ms, show_time
+from penstock.cli.times import parse_time_ms, show_duration, show_time
 
 NOW_MS = 1_700_000_000_000
 MOMENTS = st.datetimes(
@@ -56,3 +56,26 @@ def test_a_shown_time_is_read_back_as_itself(moment: datetime) -> None:
 
 def test_a_missing_time_is_shown_as_missing() -> None:
     assert show_time(None) is None
+
+
+@pytest.mark.parametrize(
+    ("duration_ms", "text"),
+    [
+        (0, "0ms"),
+        (999, "999ms"),
+        (1_000, "1.000s"),
+        (59_999, "59.999s"),
+        (60_000, "1m"),
+        (125_900, "2m 5s"),
+        (3_600_000, "1h"),
+        (90_060_000, "1d 1h"),
+        (-125_900, "-2m 5s"),
+    ],
+)
+def test_a_duration_is_shown_by_its_two_largest_units(duration_ms: int, text: str) -> None:
+    assert show_duration(duration_ms) == text
+
+
+def test_a_time_after_the_year_9999_stays_a_number() -> None:
+    assert show_time(253_402_300_799_999) == "9999-12-31T23:59:59.999Z"
+    assert show_time(253_402_300_800_000) == "253402300800000"
