@@ -12,8 +12,10 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
+from confluent_kafka import ShareConsumer
 
 from penstock.client import Admin, Connection, NewMessage, NewTopic, Producer
+from tests.kafka_clients import wait_until
 from tests.processes import NodeProcess
 
 RUN_WAIT_S = 120
@@ -455,6 +457,28 @@ def test_a_group_is_moved_to_ends_offsets_and_times(
     assert after("--to-offset", "2") == 2
     assert after("--to-time", "2024-01-01T02:30:00Z") == 3
     assert penstock.values(hourly, "-g", group, "--exit-at-end") == ["3", "4"]
+
+
+def test_share_groups_are_listed_beside_consumer_groups(
+    penstock: Commands, topic: str, group: str, node: NodeProcess
+) -> None:
+    share_group = f"s-{uuid4().hex[:12]}"
+    penstock.run("group", "reset", group, "--to-latest", "--topic", topic)
+    consumer = ShareConsumer({"bootstrap.servers": node.bootstrap, "group.id": share_group})
+    consumer.subscribe([topic])
+    wait_until(
+        lambda: share_group in [each["name"] for each in penstock.json("group", "list")],
+        "the share group is listed",
+    )
+    consumer.close()
+
+    listed = {each["name"]: each for each in penstock.json("group", "list")}
+    shown = penstock.run("group", "list").stdout.decode()
+
+    assert (listed[share_group]["kind"], listed[share_group]["state"]) == ("share", "unknown")
+    assert (listed[group]["kind"], listed[group]["state"]) == ("consumer", "empty")
+    rows = [line.split() for line in shown.splitlines()]
+    assert [share_group, "share", "unknown", "share"] in rows
 
 
 def test_a_group_is_forgotten_when_it_is_deleted(

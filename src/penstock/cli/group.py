@@ -29,10 +29,10 @@ app = typer.Typer(help="Inspect consumer groups and move their offsets.", no_arg
 
 @app.command("list")
 def list_groups(bootstrap: Bootstrap = "", as_json: Json = False) -> None:
-    """List all consumer groups."""
-    groups = open_groups(open_admin(bootstrap)).list()
-    rows = [(each.name, each.state, each.protocol) for each in groups]
-    shown = Grid(("group", "state", "protocol"), rows) if rows else "There are no groups."
+    """List all consumer groups and share groups."""
+    groups = open_groups(open_admin(bootstrap)).list_with_share_groups()
+    rows = [(each.name, each.kind, each.state, each.protocol) for each in groups]
+    shown = Grid(("group", "kind", "state", "protocol"), rows) if rows else "There are no groups."
     Output(as_json=as_json).show(groups, shown)
 
 

@@ -2,8 +2,11 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Literal
 
 from penstock.ids import TopicPartition
+
+GroupKind = Literal["consumer", "share"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,9 +68,10 @@ class TopicDescription:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupListing:
-    """One consumer group among others."""
+    """One group among others; the state of a share group is told as `unknown`."""
 
     name: str
+    kind: GroupKind
     state: str
     protocol: str
 

@@ -1,9 +1,11 @@
 """Consumer groups: list, describe, move their offsets, delete."""
 
+import builtins
+import warnings
 from collections.abc import Mapping
 from typing import Any
 
-from confluent_kafka import ConsumerGroupTopicPartitions
+from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException
 from confluent_kafka import TopicPartition as KafkaPartition
 
 from penstock.client.admin import Admin
@@ -27,14 +29,35 @@ class Groups:
         self._librdkafka = admin.librdkafka
 
     def list(self) -> list[GroupListing]:
-        """Return all groups, ordered by name."""
+        """Return all consumer groups, ordered by name."""
         future = self._librdkafka.list_consumer_groups()
         result = self._connection.wait(future, "list groups")
         for error in result.errors or []:
             raise translate(error, "list groups")
         listings = [
-            GroupListing(name=each.group_id, state=_word(each.state), protocol=_word(each.type))
+            GroupListing(
+                name=each.group_id,
+                kind="consumer",
+                state=_word(each.state),
+                protocol=_word(each.type),
+            )
             for each in result.valid
+        ]
+        return sorted(listings, key=lambda each: each.name)
+
+    def list_with_share_groups(self) -> builtins.list[GroupListing]:
+        """Return consumer groups and share groups, ordered by name.
+
+        librdkafka leaves share groups out where it lists consumer groups. An older call names all
+        groups, and describes those that it does not understand as dead and of no type.
+        """
+        # Consumer groups come first: one that ends between both calls is no share group.
+        listings = self.list()
+        known = {each.name for each in listings}
+        listings += [
+            GroupListing(name=each.id, kind="share", state="unknown", protocol="share")
+            for each in self._all_groups()
+            if each.id not in known and not each.protocol_type and each.state == "Dead"
         ]
         return sorted(listings, key=lambda each: each.name)
 
@@ -44,7 +67,7 @@ class Groups:
         members = tuple(_member(each) for each in described.members)
         committed = self.committed(name)
         if not members and not committed and _word(described.state) in {"dead", "unknown"}:
-            raise GroupNotFound(f"describe group {name}: there is no such group")
+            raise GroupNotFound(f"describe group {name}: there is no such consumer group")
         return GroupDescription(
             name=name,
             state=_word(described.state),
@@ -90,6 +113,15 @@ class Groups:
         """Delete a group without members, and its offsets."""
         futures = self._librdkafka.delete_consumer_groups([name])
         self._connection.wait(futures[name], f"delete group {name}")
+
+    def _all_groups(self) -> builtins.list[Any]:
+        with warnings.catch_warnings():
+            # What librdkafka recommends instead does not tell of share groups.
+            warnings.simplefilter("ignore", DeprecationWarning)
+            try:
+                return self._librdkafka.list_groups(timeout=self._connection.wait_s)
+            except KafkaException as error:
+                raise translate(error, "list groups") from None
 
     def _describe(self, name: str) -> Any:
         futures = self._librdkafka.describe_consumer_groups([name])
