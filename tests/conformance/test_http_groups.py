@@ -71,6 +71,33 @@ def test_messages_in_flight_are_listed(node: NodeProcess) -> None:
     assert len(ask(node, "GET", f"{group}/in-flight?max=1")["messages"]) == 1
 
 
+def test_settings_may_be_numbers_and_booleans(node: NodeProcess) -> None:
+    topic = http_topic(
+        node,
+        settings={
+            "retention.ms": 86_400_000, "min.cleanable.dirty.ratio": 0.25, "preallocate": False
+        },
+    )  # fmt: skip
+    created = ask(node, "GET", topic)["settings"]
+    changed = ask(
+        node, "PATCH", topic, settings={"retention.ms": 3_600_000, "preallocate": None}
+    )["settings"]  # fmt: skip
+    group = ask(node, "PUT", f"{topic}/groups/g", settings={"delivery.lease.ms": 1000})
+
+    assert created["retention.ms"]["value"] == "86400000"
+    assert created["min.cleanable.dirty.ratio"]["value"] == "0.25"
+    assert (created["preallocate"]["value"], created["preallocate"]["is_default"]) == (
+        "false",
+        False,
+    )
+    assert changed["retention.ms"]["value"] == "3600000"
+    assert changed["preallocate"]["is_default"]
+    assert group["settings"]["delivery.lease.ms"]["value"] == "1000"
+    status, kind, message = refusal(node, "PATCH", topic, settings={"retention.ms": 1.5})
+    assert (status, kind) == (400, "InvalidSetting")
+    assert "1.5" in message
+
+
 def test_a_group_is_created_and_its_settings_are_replaced_and_changed(node: NodeProcess) -> None:
     topic = http_topic(node, settings={"delivery.attempts.max": "9"})
     group = f"{topic}/groups/g"

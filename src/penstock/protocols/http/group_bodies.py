@@ -5,14 +5,18 @@ from typing import Annotated, Literal
 from msgspec import Meta, Struct
 
 from penstock.protocols.http.message_bodies import Moment
+from penstock.protocols.http.setting_values import SettingValue
 
-SettingText = Annotated[str | int | None, Meta(description="Null returns to the topic's own.")]
+ChangedSetting = Annotated[
+    SettingValue | None,
+    Meta(description="A text, a number or a boolean; null returns to the topic's own."),
+]
 
 
 class GroupSettingsBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Settings of a group, by the names that topics have for them."""
 
-    settings: dict[str, SettingText] = {}
+    settings: dict[str, ChangedSetting] = {}
 
 
 class BlockedKey(Struct, frozen=True, kw_only=True):

@@ -27,8 +27,8 @@ from penstock.protocols.http.group_bodies import (
     InFlightMessages,
     ResetBody,
     ResetPartition,
-    SettingText,
 )
+from penstock.protocols.http.setting_values import split_settings
 from penstock.protocols.http.times import read_moment_ms
 from penstock.protocols.http.view import NodeView
 
@@ -127,7 +127,7 @@ def _configuring(view: NodeView) -> list[Endpoint]:
         body = await read_body(request, GroupSettingsBody)
         topic = view.topics.find(request.path_params["topic"])
         group = request.path_params["group"]
-        changed, nulls = _split(body.settings)
+        changed, nulls = split_settings(body.settings)
         known = topic.groups.get(group)
         removed = {*nulls, *(name for name in known or () if name not in changed)}
         await view.queues.configure_group(topic.name, group, changed, sorted(removed))
@@ -137,7 +137,7 @@ def _configuring(view: NodeView) -> list[Endpoint]:
     async def patch(request: Request) -> Response:
         body = await read_body(request, GroupSettingsBody)
         topic, group = _existing(view, request)
-        await view.queues.configure_group(topic, group, *_split(body.settings))
+        await view.queues.configure_group(topic, group, *split_settings(body.settings))
         return json_response(await _describe(view, topic, group))
 
     return [
@@ -233,11 +233,6 @@ def _existing(view: NodeView, request: Request) -> tuple[str, str]:
     if group not in topic.groups:
         raise GroupNotFound(f"topic {topic.name!r} has no queue group {group[:80]!r}")
     return topic.name, group
-
-
-def _split(settings: dict[str, SettingText]) -> tuple[dict[str, str], list[str]]:
-    changed = {name: str(value) for name, value in settings.items() if value is not None}
-    return changed, [name for name, value in settings.items() if value is None]
 
 
 def _reset_value(body: ResetBody) -> int:

@@ -4,6 +4,8 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
+from penstock.protocols.http.setting_values import GivenSetting
+
 
 class NewTopicBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A topic to be created; what is left out follows the node's options."""
@@ -11,13 +13,13 @@ class NewTopicBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     name: str
     partitions: Annotated[int, Meta(ge=1, le=10_000)] | None = None
     replication_factor: Annotated[int, Meta(ge=1, le=1_000)] | None = None
-    settings: dict[str, str] = {}
+    settings: dict[str, GivenSetting] = {}
 
 
 class AlterTopicBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Settings to change, or to return to their default by null, and more partitions."""
 
-    settings: dict[str, str | None] = {}
+    settings: dict[str, GivenSetting | None] = {}
     partitions: Annotated[int, Meta(ge=1, le=10_000)] | None = None
 
 

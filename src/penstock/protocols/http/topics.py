@@ -9,6 +9,7 @@ from penstock.broker import NewTopic
 from penstock.ids import TopicPartition
 from penstock.protocols.http.endpoints import FAILURES, TOPIC, Answer, Endpoint
 from penstock.protocols.http.exchange import from_here, json_response, read_body
+from penstock.protocols.http.setting_values import setting_text, split_settings
 from penstock.protocols.http.topic_bodies import (
     AlterTopicBody,
     NewTopicBody,
@@ -77,7 +78,7 @@ def _creating(view: NodeView) -> list[Endpoint]:
                 body.name,
                 -1 if body.partitions is None else body.partitions,
                 -1 if body.replication_factor is None else body.replication_factor,
-                body.settings,
+                {name: setting_text(value) for name, value in body.settings.items()},
             )
         )
         return json_response(await _describe(view, body.name), status=201)
@@ -116,8 +117,7 @@ def _changing(view: NodeView) -> list[Endpoint]:
     async def alter(request: Request) -> Response:
         body = await read_body(request, AlterTopicBody)
         name = view.topics.find(request.path_params["topic"]).name
-        changed = {key: value for key, value in body.settings.items() if value is not None}
-        removed = [key for key, value in body.settings.items() if value is None]
+        changed, removed = split_settings(body.settings)
         await view.topics.change_settings(name, changed, removed, dry_run=True)
         if body.partitions is not None:
             await view.topics.grow(name, body.partitions)
