@@ -15,8 +15,8 @@ PUBLIC_NAMES = {
         ClusterOverview ClusterPartition ClusterReplica Connection Consumer DeadLetter
         DeadLetterChoice DeadLetters Disconnection EnqueuedTask Exchange FencedPartition
         GroupDescription GroupListing Groups Header JournalEntry JournalPage LeaseOptions Leased
-        LeasedMessage MemberDescription Message NewMessage NewTopic OffsetRange PartitionBounds
-        PartitionDescription
+        LeasedMessage LetterEdit MemberDescription Message NewMessage NewTopic OffsetRange
+        PartitionBounds PartitionDescription
         PartitionEnd PartitionProgress Placement Producer Publication PublishOptions
         Published QueueGroup QueueGroupPartition QueueGroupSetting QueueGroupSummary
         QueueGroupTotals QueueGroups ReceiveOptions Redriven Refusal ReshardStatus Reshards Schedule

@@ -11,7 +11,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from penstock.client import AsyncClient, Client
+from penstock.client import AsyncClient, Client, Header
 from penstock.errors import GroupNotFound, MessageNotFound
 from tests.kafka_clients import unique, wait_until
 from tests.processes import NodeProcess
@@ -63,6 +63,23 @@ def test_dead_letters_are_found_redriven_and_purged(client: Client) -> None:
     assert [each.value for each in client.dead_letters.search(topic)] == [b"c"]
     with pytest.raises(MessageNotFound):
         client.dead_letters.get(topic, "0-99")
+
+
+def test_a_dead_letter_is_edited_and_keeps_what_is_not_named(client: Client) -> None:
+    topic = with_dead_letters(client, "a")
+    (letter,) = client.dead_letters.search(topic)
+
+    valued = client.dead_letters.edit(topic, letter.id, value={"total": 12})
+    keyed = client.dead_letters.edit(topic, valued.id, key=b"\xff", headers={"by": "anna"})
+    emptied = client.dead_letters.edit(topic, keyed.id, key=None, value=None, headers={})
+
+    assert (valued.value, valued.key, valued.reason) == (b'{"total":12}', b"key-a", letter.reason)
+    assert (keyed.value, keyed.key) == (valued.value, b"\xff")
+    assert keyed.headers == (Header("by", b"anna"),)
+    assert (emptied.value, emptied.key, emptied.headers) == (None, None, ())
+    assert [each.id for each in client.dead_letters.search(topic)] == [emptied.id]
+    with pytest.raises(MessageNotFound):
+        client.dead_letters.edit(topic, letter.id, value="too late")
 
 
 def test_scheduled_messages_are_cancelled_moved_and_released(client: Client) -> None:
@@ -123,6 +140,8 @@ def test_the_asynchronous_face_operates_too(node: NodeProcess, client: Client) -
         async with AsyncClient(node.http_url) as opened:
             (first, _) = await opened.dead_letters.search(topic)
             assert await opened.dead_letters.get(topic, first.id) == first
+            first = await opened.dead_letters.edit(topic, first.id, value="other")
+            assert first.value == b"other"
             assert (await opened.dead_letters.redrive(topic, ids=[first.id])).moved == 1
             assert await opened.dead_letters.purge(topic) == 1
             later = await opened.publish(topic, "later", delay_s=3_600)
@@ -163,6 +182,16 @@ def test_dead_letters_are_dealt_with_from_the_command_line(
     shown = penstock(node, "dlq", "show", topic, letters[0]["id"])
     assert f"It came from {topic} partition 0 offset 0" in shown
     assert "value: a" in shown
+    edit = ("dlq", "edit", topic)
+    told = penstock(node, *edit, letters[0]["id"], "--value", "A", "-H", "by=anna", "-H", "x=1=2")
+    (edited,) = json.loads(penstock(node, "dlq", "list", topic, "--key", "key-a", "--json"))
+    assert told == f"Dead letter {edited['id']} is in the place of {letters[0]['id']}.\n"
+    assert (edited["value"], edited["key"], edited["source_id"]) == ("A", "key-a", "0-0")
+    headers = [{"name": "by", "value": "anna"}, {"name": "x", "value": "1=2"}]
+    assert edited["headers"] == headers
+    bare = json.loads(penstock(node, *edit, letters[1]["id"], "--no-value", "--no-key", "--json"))
+    assert (bare["value"], bare["key"]) == (None, None)
+    penstock(node, *edit, letters[1]["id"], "--no-headers", code=1)
     assert penstock(node, "dlq", "redrive", topic, "--dry-run").startswith("2 dead letters would")
     assert penstock(node, "dlq", "redrive", topic, "--key", "key-a").startswith("1 dead letters")
     assert penstock(node, "dlq", "purge", topic) == "Purged 1.\n"

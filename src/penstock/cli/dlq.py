@@ -1,4 +1,4 @@
-"""`penstock dlq`: look at dead letters, send them back, be done with them."""
+"""`penstock dlq`: look at dead letters, edit them, send them back, be done with them."""
 
 import dataclasses
 import sys
@@ -8,12 +8,12 @@ import typer
 
 from penstock.cli.connection import open_client
 from penstock.cli.formats import json_bytes, json_headers
-from penstock.cli.options import URL_DEFAULT, Json, TopicName, Url
+from penstock.cli.options import URL_DEFAULT, Json, TopicName, Url, split_pair
 from penstock.cli.output import Grid, Output
 from penstock.cli.times import show_time
 
 if TYPE_CHECKING:
-    from penstock.client import DeadLetter
+    from penstock.client import DeadLetter, LetterEdit
 
 app = typer.Typer(help="Look at dead letters and deal with them.", no_args_is_help=True)
 
@@ -29,6 +29,7 @@ Ids = Annotated[
     list[str] | None,
     typer.Option("--id", metavar="ID", show_default=False, help="Only this one; may be repeated."),
 ]
+LetterId = Annotated[str, typer.Argument(metavar="ID", show_default=False)]
 
 
 @app.command("list")
@@ -59,7 +60,7 @@ def list_letters(
 @app.command()
 def show(
     topic: TopicName,
-    letter_id: Annotated[str, typer.Argument(metavar="ID", show_default=False)],
+    letter_id: LetterId,
     *,
     url: Url = URL_DEFAULT,
     as_json: Json = False,
@@ -77,6 +78,55 @@ def show(
         f"key: {_shown(letter.key)}",
         f"value: {_shown(letter.value)}",
         *(f"header {name}: {_shown(value)}" for name, value in letter.headers),
+    )
+
+
+@app.command()
+def edit(
+    topic: TopicName,
+    letter_id: LetterId,
+    *,
+    value: Annotated[
+        str | None, typer.Option("--value", "-v", show_default=False, help="Another value.")
+    ] = None,
+    no_value: Annotated[bool, typer.Option("--no-value", help="No value: a tombstone.")] = False,
+    key: Annotated[
+        str | None, typer.Option("--key", "-k", show_default=False, help="Another key.")
+    ] = None,
+    no_key: Annotated[bool, typer.Option("--no-key", help="No key.")] = False,
+    headers: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--header",
+            "-H",
+            metavar="NAME=VALUE",
+            show_default=False,
+            help="In place of all headers; may be repeated.",
+        ),
+    ] = None,
+    no_headers: Annotated[bool, typer.Option("--no-headers", help="No headers.")] = False,
+    url: Url = URL_DEFAULT,
+    as_json: Json = False,
+) -> None:
+    """Put a dead letter with other content in the place of one; it has another id.
+
+    What is not named stays, as does its history.
+    """
+    changes: LetterEdit = {}
+    if _is_changed("--value", value, "--no-value", is_removed=no_value):
+        changes["value"] = value
+    if _is_changed("--key", key, "--no-key", is_removed=no_key):
+        changes["key"] = key
+    if _is_changed("--header", headers or None, "--no-headers", is_removed=no_headers):
+        changes["headers"] = dict(split_pair(each, option="--header") for each in headers or ())
+    if not changes:
+        raise typer.BadParameter(
+            "nothing to change.", param_hint="--value, --key, --header, --no-..."
+        )
+    with open_client(url) as client:
+        letter = client.dead_letters.edit(topic, letter_id, **changes)
+    Output(as_json=as_json).show(
+        _as_json(letter), f"Dead letter {letter.id} is in the place of {letter_id}."
     )
 
 
@@ -101,7 +151,10 @@ def redrive(
     url: Url = URL_DEFAULT,
     as_json: Json = False,
 ) -> None:
-    """Publish dead letters again. Those that keep coming back are held back."""
+    """Publish dead letters again. Those that keep coming back are held back.
+
+    A topic hands them to all of its groups, and not only to the one that gave them up.
+    """
     with open_client(url) as client:
         done = client.dead_letters.redrive(
             topic,
@@ -140,6 +193,12 @@ def purge(
     with open_client(url) as client:
         purged = client.dead_letters.purge(topic, group=group, reason=reason, key=key, ids=ids)
     Output(as_json=as_json).show({"topic": topic, "purged": purged}, f"Purged {purged}.")
+
+
+def _is_changed(option: str, given: object, removal: str, *, is_removed: bool) -> bool:
+    if given is not None and is_removed:
+        raise typer.BadParameter(f"cannot be used with {removal}.", param_hint=option)
+    return given is not None or is_removed
 
 
 def _as_json(letter: "DeadLetter") -> dict[str, Any]:

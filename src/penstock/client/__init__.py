@@ -28,6 +28,7 @@ from penstock.client.dead_letters import (
     DeadLetter,
     DeadLetterChoice,
     DeadLetters,
+    LetterEdit,
     Redriven,
 )
 from penstock.client.deliveries import (
@@ -135,6 +136,7 @@ __all__ = [
     "LeaseOptions",
     "Leased",
     "LeasedMessage",
+    "LetterEdit",
     "MemberDescription",
     "Message",
     "NewMessage",

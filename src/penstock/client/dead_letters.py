@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TypedDict, Unpack
+from typing import Any, TypedDict, Unpack
 
 import msgspec
 
@@ -10,6 +10,7 @@ from penstock.client.blocking import BlockingCaller
 from penstock.client.calls import Call, path_of, reader_of, to_json
 from penstock.client.contents import Content
 from penstock.client.messages import Header
+from penstock.client.publications import Headers, put_content
 from penstock.client.streams import StreamCaller
 
 # A redrive at a low rate takes its time on purpose.
@@ -31,6 +32,14 @@ class ClearingChoice(DeadLetterChoice, total=False):
     """The same, or single ones by their ids."""
 
     ids: Sequence[str] | None
+
+
+class LetterEdit(TypedDict, total=False):
+    """What a dead letter is to hold, as for publish; what is not given stays as it is."""
+
+    value: Any
+    key: bytes | str | None
+    headers: Headers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,6 +122,10 @@ class DeadLetters:
         """Return one dead letter."""
         return self._caller.run(letter_call(topic, letter_id))
 
+    def edit(self, topic: str, letter_id: str, **edit: Unpack[LetterEdit]) -> DeadLetter:
+        """Put one with other content in its place, which has another id and the same history."""
+        return self._caller.run(edit_call(topic, letter_id, edit))
+
     def redrive(
         self,
         topic: str,
@@ -122,7 +135,10 @@ class DeadLetters:
         dry_run: bool = False,
         **choice: Unpack[ClearingChoice],
     ) -> Redriven:
-        """Publish dead letters again, where they came from or to another topic."""
+        """Publish dead letters again, where they came from or to another topic.
+
+        There every group receives them, and not only the one that gave them up.
+        """
         call = redrive_call(topic, choice, to=to, rate_per_s=rate_per_s, dry_run=dry_run)
         return self._caller.run(call)
 
@@ -152,6 +168,10 @@ class AsyncDeadLetters:
         """Return one dead letter."""
         return await self._caller.run(letter_call(topic, letter_id))
 
+    async def edit(self, topic: str, letter_id: str, **edit: Unpack[LetterEdit]) -> DeadLetter:
+        """Put one with other content in its place, which has another id and the same history."""
+        return await self._caller.run(edit_call(topic, letter_id, edit))
+
     async def redrive(
         self,
         topic: str,
@@ -161,7 +181,10 @@ class AsyncDeadLetters:
         dry_run: bool = False,
         **choice: Unpack[ClearingChoice],
     ) -> Redriven:
-        """Publish dead letters again, where they came from or to another topic."""
+        """Publish dead letters again, where they came from or to another topic.
+
+        There every group receives them, and not only the one that gave them up.
+        """
         call = redrive_call(topic, choice, to=to, rate_per_s=rate_per_s, dry_run=dry_run)
         return await self._caller.run(call)
 
@@ -193,6 +216,24 @@ def letter_call(topic: str, letter_id: str) -> Call[DeadLetter]:
     """Get one dead letter."""
     path = path_of(*_place(topic), letter_id)
     return Call(method="GET", path=path, read=lambda answer: _letter(_letter_of(answer)))
+
+
+def edit_call(topic: str, letter_id: str, edit: LetterEdit) -> Call[DeadLetter]:
+    """Edit a dead letter; the one that was replaced is not there the second time."""
+    body: dict[str, Any] = {}
+    if "value" in edit:
+        put_content(body, "value", "encoding", edit["value"])
+    if "key" in edit:
+        put_content(body, "key", "key_encoding", edit["key"])
+    if "headers" in edit:
+        body["headers"] = dict(edit["headers"])
+    return Call(
+        method="PUT",
+        path=path_of(*_place(topic), letter_id),
+        content=msgspec.json.encode(body),
+        read=lambda answer: _letter(_letter_of(answer)),
+        is_repeatable=False,
+    )
 
 
 def redrive_call(

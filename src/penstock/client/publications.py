@@ -133,9 +133,9 @@ def publish_call(
 
 def _body(publication: Publication) -> dict[str, Any]:
     body: dict[str, Any] = {}
-    _put(body, "value", "encoding", _stored(publication.value))
+    put_content(body, "value", "encoding", publication.value)
     if publication.key is not None:
-        _put(body, "key", "key_encoding", _stored(publication.key))
+        put_content(body, "key", "key_encoding", publication.key)
     if publication.headers:
         body["headers"] = dict(publication.headers)
     if publication.priority != 4:
@@ -160,6 +160,19 @@ def moment_ms(name: str, moment: datetime) -> int:
     return round(moment.timestamp() * 1000)
 
 
+def put_content(body: dict[str, Any], name: str, encoding_name: str, value: Any) -> None:
+    """Write a key or value into a body; bytes as text where they are text, which is shorter."""
+    content = _stored(value)
+    if isinstance(content, bytes):
+        try:
+            body[name] = content.decode()
+        except UnicodeDecodeError:
+            body[name] = b64encode(content).decode()
+            body[encoding_name] = "base64"
+    else:
+        body[name] = content
+
+
 def _stored(value: Any) -> bytes | str | None:
     if value is None or isinstance(value, bytes | str):
         return value
@@ -171,18 +184,6 @@ def _stored(value: Any) -> bytes | str | None:
         raise InvalidRequest(
             f"a {type(value).__name__} cannot be written as JSON: {error}"
         ) from None
-
-
-def _put(body: dict[str, Any], name: str, encoding_name: str, content: bytes | str | None) -> None:
-    """Write bytes as text where they are text, which is shorter and readable."""
-    if isinstance(content, bytes):
-        try:
-            body[name] = content.decode()
-        except UnicodeDecodeError:
-            body[name] = b64encode(content).decode()
-            body[encoding_name] = "base64"
-    else:
-        body[name] = content
 
 
 _results_of = msgspec.json.Decoder(_Results).decode

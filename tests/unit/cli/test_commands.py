@@ -23,6 +23,7 @@ from penstock.errors import (
 
 # Nothing listens on port 1 of this machine, and the commands below must fail before they notice.
 NOWHERE = {"PENSTOCK_BOOTSTRAP": "127.0.0.1:1", "COLUMNS": "200", "NO_COLOR": "1"}
+ANYWHERE = ("--url", "http://127.0.0.1:1")
 
 
 def run(*args: str, environ: dict[str, str] | None = None) -> Result:
@@ -77,8 +78,14 @@ def test_the_help_of_serve_has_a_flag_for_every_option() -> None:
             ("group", "reset", "g", "--to-latest", "--topic", "t:x"),
             "is not TOPIC or TOPIC:PARTITION",
         ),
-        (("trace", "orders", "--url", "http://127.0.0.1:1"), "'orders' is not a topic and an id"),
-        (("trace", "/0-1", "--url", "http://127.0.0.1:1"), "'/0-1' is not a topic and an id"),
+        (("trace", "orders", *ANYWHERE), "'orders' is not a topic and an id"),
+        (("trace", "/0-1", *ANYWHERE), "'/0-1' is not a topic and an id"),
+        (("dlq", "edit", "x", "0-1", *ANYWHERE), "nothing to change"),
+        (("dlq", "edit", "x", "0-1", "-H", "by", *ANYWHERE), "'by' is not NAME=VALUE"),
+        (
+            ("dlq", "edit", "x", "0-1", "-k", "a", "--no-key", *ANYWHERE),
+            "cannot be used with --no-key",
+        ),
         (("no-such-command",), "no-such-command"),
     ],
 )
