@@ -156,8 +156,9 @@ def _clearing(view: NodeView) -> list[Endpoint]:
             method="POST",
             name="redrive",
             summary="Send dead letters back",
-            description="To the topics that they came from, or to another one. With a rate the"
-            " answer comes when all are sent.",
+            description="To the topics that they came from, or to another one, where every group"
+            " receives them and not only the one that gave them up. With a rate the answer comes"
+            " when all are sent.",
             parameters=(TOPIC,),
             body=RedriveBody,
             example='{"reason": "timeout", "rate": 100, "dry_run": true}',
