@@ -165,6 +165,15 @@ def test_a_long_poll_ends_when_a_task_of_a_new_type_arrives(client: Client) -> N
     assert [task.type for task in found] == [kind]
 
 
+def test_a_mistyped_type_leaves_no_topic_behind(client: Client) -> None:
+    kind = unique("typo")
+
+    assert client.tasks.lease([kind], wait_s=0.2) == []
+
+    assert f"tasks.{kind}" not in [each.name for each in client.topics()]
+    assert kind not in [each.type for each in client.tasks.stats()]
+
+
 def test_mistakes_are_told_with_their_value(client: Client) -> None:
     with pytest.raises(InvalidRequest, match="type is 'a b'"):
         client.tasks.enqueue("a b", None)

@@ -23,7 +23,7 @@ from penstock.broker.calls import Calls
 from penstock.broker.dead_letters import HANDLED
 from penstock.broker.messages import Messages, NewMessage
 from penstock.broker.queue_values import Message, Nack, Reject, check_number
-from penstock.broker.queues import Queues
+from penstock.broker.queues import COUNT_MAX, WAIT_MS_MAX, Queues
 from penstock.broker.schedule import Schedule, Scheduled
 from penstock.broker.task_values import (
     GROUP,
@@ -52,8 +52,10 @@ from penstock.record import ID, Record, attributes_of
 
 LISTED_MAX = 1_000
 TYPES_MAX = 100
-# Who waits for any type looks this often whether there is a new one.
+# Who waits for any type, or for one that has not begun, looks this often for a new one.
 _LOOK_AGAIN_MS = 1_000
+# The same where there is nothing to wait on meanwhile.
+_NOTHING_YET_MS = 100
 # How far the log is searched for a task that was scheduled once.
 _SEARCHED_MAX = 100_000
 _PAGE_RECORDS = 1_000
@@ -139,10 +141,13 @@ class Tasks:
             with suppress(TopicExists):
                 # Another one may be faster.
                 await self._topics.create(NewTopic(topic))
+        await self._open_group(topic)
+        return topic
+
+    async def _open_group(self, topic: str) -> None:
         if GROUP not in self._cluster.metadata.topic(topic).groups:
             limit = {"delivery.attempts.max": str(RETRIES_MAX + 1)}
             await self._queues.create_group(topic, GROUP, limit)
-        return topic
 
     # Working.
 
@@ -155,34 +160,55 @@ class Tasks:
         lease_ms: int | None = None,
         worker: str = "",
     ) -> list[LeasedTask]:
-        """Return tasks of these types, or of any, waiting up to `wait_ms` for the first."""
+        """Return tasks of these types, or of any, waiting up to `wait_ms` for the first.
+
+        A type begins with its first task; one that has none yet is waited for like any other.
+        """
         check_number("the number of types", len(types), 0, TYPES_MAX)
+        check_number("count_max", count_max, 1, COUNT_MAX)
+        check_number("wait_ms", wait_ms, 0, WAIT_MS_MAX)
         for each in types:
-            await self._open(each)
+            check_type(each)
         loop = asyncio.get_running_loop()
         until_s = loop.time() + wait_ms / 1000
         while True:
             left_ms = max(0, round((until_s - loop.time()) * 1000))
-            messages = await self._queues.receive_any(
-                self._in_turn([topic_of(each) for each in types] or await self._all_topics()),
-                GROUP,
-                count_max=count_max,
-                wait_ms=left_ms if types else min(left_ms, _LOOK_AGAIN_MS),
-                lease_ms=lease_ms,
-                consumer=worker,
-            )
-            tasks = await self._worth_trying(messages)
+            topics = await self._begun_topics(types)
+            tasks: list[LeasedTask] = []
+            if topics:
+                are_all = bool(types) and len(topics) == len(set(types))
+                messages = await self._queues.receive_any(
+                    self._in_turn(topics),
+                    GROUP,
+                    count_max=count_max,
+                    wait_ms=left_ms if are_all else min(left_ms, _LOOK_AGAIN_MS),
+                    lease_ms=lease_ms,
+                    consumer=worker,
+                )
+                tasks = await self._worth_trying(messages)
+            else:
+                await asyncio.sleep(min(left_ms, _NOTHING_YET_MS) / 1000)
             if tasks or left_ms == 0:
                 return tasks
+
+    async def _begun_topics(self, types: Sequence[str]) -> list[str]:
+        """Return the topics of those types, or of all, that have begun by a task.
+
+        A lease begins none: nobody would ever remove the topic of a type that was mistyped.
+        """
+        known = self._cluster.metadata.topics
+        wanted = dict.fromkeys(topic_of(each) for each in types)
+        topics = [
+            topic for topic in wanted or known if topic in known and type_of(topic) is not None
+        ]
+        for topic in topics:
+            await self._open_group(topic)
+        return topics
 
     def _in_turn(self, topics: list[str]) -> list[str]:
         """Begin with another topic each time, so that no type waits for the end of another."""
         first = next(self._turn) % len(topics)
         return topics[first:] + topics[:first]
-
-    async def _all_topics(self) -> list[str]:
-        found = [topic for topic in self._cluster.metadata.topics if type_of(topic) is not None]
-        return found or [await self._open("")]
 
     async def _worth_trying(self, messages: Sequence[Message]) -> list[LeasedTask]:
         """Return tasks that have tries left; the others go to the dead letters."""

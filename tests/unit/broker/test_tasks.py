@@ -84,6 +84,40 @@ def test_a_task_whose_leases_end_fails_when_its_tries_are_used_up() -> None:
     run(scene())
 
 
+def test_a_lease_begins_no_type() -> None:
+    async def scene() -> None:
+        broker = await started()
+        topics = set(broker.metadata.topics)
+
+        assert await broker.tasks.lease(["emial"], count_max=1, wait_ms=500) == []
+        assert await broker.tasks.lease((), count_max=1) == []
+        assert set(broker.metadata.topics) == topics
+        with pytest.raises(InvalidRequest, match="wait_ms"):
+            await broker.tasks.lease(["emial"], count_max=1, wait_ms=10**9)
+        with pytest.raises(InvalidRequest, match="type is 'a b'"):
+            await broker.tasks.lease(["a b"], count_max=1)
+
+    run(scene())
+
+
+@pytest.mark.parametrize("types", [["late"], ["early", "late"], []])
+def test_a_type_that_begins_while_a_worker_waits_is_picked_up(types: list[str]) -> None:
+    async def scene() -> None:
+        broker = await started()
+        if "early" in types:
+            await enqueue(broker, "early")
+            await lease(broker, "early")
+        waiting = asyncio.ensure_future(
+            broker.tasks.lease(types, count_max=1, wait_ms=20_000, lease_ms=60_000)
+        )
+        await asyncio.sleep(3)
+        task_id = await enqueue(broker, "late")
+
+        assert [task.id for task in await waiting] == [task_id]
+
+    run(scene())
+
+
 def test_workers_get_the_types_that_they_ask_for_and_types_take_turns() -> None:
     async def scene() -> None:
         broker = await started()
