@@ -6,7 +6,8 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -106,18 +107,29 @@ def topic(connection: Connection) -> str:
 @pytest.fixture
 def hourly(connection: Connection, topic: str) -> str:
     """A topic with records 0 to 4, one for each hour from new year 2024 on."""
-    with Producer(connection, on_placed=lambda _: None) as producer:
-        for hour in range(5):
-            time_ms = NEW_YEAR_MS + hour * HOUR_MS
-            value = str(hour).encode()
-            producer.send(NewMessage(topic=topic, value=value, timestamp_ms=time_ms))
-        producer.flush()
+    publish_hours(connection, topic, range(5))
+    return topic
+
+
+@pytest.fixture
+def shuffled(connection: Connection, topic: str) -> str:
+    """A topic with records named after hours of new year 2024, not in their order."""
+    publish_hours(connection, topic, (10, 12, 11, 9, 13))
     return topic
 
 
 @pytest.fixture
 def group() -> str:
     return f"g-{uuid4().hex[:12]}"
+
+
+def publish_hours(connection: Connection, topic: str, hours: Iterable[int]) -> None:
+    with Producer(connection, on_placed=lambda _: None) as producer:
+        for hour in hours:
+            time_ms = NEW_YEAR_MS + hour * HOUR_MS
+            value = str(hour).encode()
+            producer.send(NewMessage(topic=topic, value=value, timestamp_ms=time_ms))
+        producer.flush()
 
 
 def partition_counts(description: dict[str, Any]) -> list[int]:
@@ -315,6 +327,65 @@ def test_a_window_of_time_is_read_from_its_first_to_before_its_last_moment(
     assert penstock.values(hourly, "--from-beginning", "--to-time", "-1h") == list("01234")
     assert penstock.values(hourly, "--from-time", "-1h", "--exit-at-end") == []
     assert penstock.values(hourly, "--from-time", "0", "--to-time", str(NEW_YEAR_MS)) == []
+
+
+@pytest.mark.parametrize(
+    ("begin", "end", "expected"),
+    [
+        ("10:30", "12:30", ["12", "11"]),
+        ("09:30", "11:30", ["10", "11"]),
+        ("09:00", "10:00", ["9"]),
+        ("13:00", "23:00", ["13"]),
+    ],
+)
+def test_a_window_is_exact_when_times_are_out_of_order(
+    penstock: Commands, shuffled: str, begin: str, end: str, expected: list[str]
+) -> None:
+    window = ("--from-time", f"2024-01-01T{begin}:00Z", "--to-time", f"2024-01-01T{end}:00Z")
+
+    assert penstock.values(shuffled, *window) == expected
+
+
+def test_an_open_window_is_exact_when_times_are_out_of_order(
+    penstock: Commands, shuffled: str
+) -> None:
+    later = penstock.values(shuffled, "--from-time", "2024-01-01T10:30:00Z", "--exit-at-end")
+    earlier = penstock.values(shuffled, "--from-beginning", "--to-time", "2024-01-01T10:30:00Z")
+
+    assert later == ["12", "11", "13"]
+    assert earlier == ["10", "9"]
+
+
+def test_a_window_that_lasts_ends_with_its_time_and_not_with_a_later_message(
+    penstock: Commands, topic: str
+) -> None:
+    penstock.run("produce", topic, "--value", "later", "--timestamp", "2124-01-01T00:00:00Z")
+    penstock.run("produce", topic, "--value", "now")
+    end_ms = int(time.time() * 1000) + 5_000
+
+    assert penstock.values(topic, "--from-beginning", "--to-time", str(end_ms)) == ["now"]
+
+
+def test_a_window_of_a_topic_that_dates_its_messages_ends_at_an_offset(
+    penstock: Commands, topic: str
+) -> None:
+    penstock.run("topic", "alter", topic, "--set", "message.timestamp.type=LogAppendTime")
+    penstock.run("produce", topic, stdin="a\nb")
+    times_ms = [each["timestamp_ms"] for each in penstock.read(topic, "--from-beginning", "-e")]
+    penstock.run("produce", topic, "--value", "c")
+
+    window = ("--from-time", str(times_ms[0]), "--to-time", str(times_ms[1] + 1))
+
+    assert penstock.values(topic, *window) == ["a", "b"]
+
+
+def test_a_group_stops_before_the_first_later_message(
+    penstock: Commands, shuffled: str, group: str
+) -> None:
+    joined = ("--group", group, "--from-beginning")
+
+    assert penstock.values(shuffled, *joined, "--to-time", "2024-01-01T11:30:00Z") == ["10"]
+    assert penstock.values(shuffled, *joined, "-e") == ["12", "11", "9", "13"]
 
 
 def test_reading_starts_where_it_is_told_and_stops_after_the_count(

@@ -275,6 +275,33 @@ def test_a_topic_that_was_deleted_is_read_from_its_archive(
     assert numbers_of(again) == list(range(500, 510))
 
 
+def test_a_window_is_exact_when_times_are_out_of_order(
+    spark: SparkSession, node: NodeProcess, client: Client, tmp_path: Path
+) -> None:
+    topic, into = archived_topic(client, tmp_path), unique("replayed")
+    client.create_topic(into, partitions=2, replication_factor=1, settings={"retention.ms": "-1"})
+    publish_numbers(node, topic, range(99, -1, -1))
+    archive(spark, node, topic)
+    publish_numbers(node, topic, range(119, 99, -1))
+    begin_ms, end_ms = FIRST_MS + 10 * STEP_MS, FIRST_MS + 110 * STEP_MS
+
+    window = consumed(
+        node, topic, "--include-deleted", "--from-time", str(begin_ms), "--to-time", str(end_ms)
+    )
+    replay = Replay(
+        bootstrap=node.bootstrap,
+        url=node.http_url,
+        topic=topic,
+        into=into,
+        from_ms=begin_ms,
+        to_ms=end_ms,
+    )
+
+    numbers = [int(each["value"].split(".")[0]) for each in window]
+    assert sorted(numbers) == list(range(10, 110))
+    assert run_replay(spark, replay) == 100
+
+
 def test_a_window_is_read_and_replayed_with_what_retention_removed(
     spark: SparkSession, node: NodeProcess, client: Client, tmp_path: Path
 ) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from penstock.cli.bounds import Bounds, start_offset
+from penstock.cli.bounds import Bounds, grows_in_time, start_offset
 from penstock.cli.connection import connect, open_admin
 from penstock.cli.formats import DEFAULT, Writer, compile_format, json_line
 from penstock.cli.history import HistoryRequest, consume_history
@@ -23,7 +23,7 @@ from penstock.errors import Conflict, TopicNotFound, Unavailable
 from penstock.ids import TopicPartition
 
 if TYPE_CHECKING:
-    from penstock.client import Admin, Consumer, Disconnection, Message
+    from penstock.client import Admin, Consumer, Disconnection, Message, OffsetRange
 
 # Short enough for Ctrl-C to feel immediate, since librdkafka does not hear signals while it waits.
 POLL_WAIT_S = 0.1
@@ -74,11 +74,13 @@ def consume(
     ] = False,
     from_time: Annotated[
         str | None,
-        typer.Option("--from-time", show_default=False, help="ISO 8601, epoch ms, or -1h."),
+        typer.Option(
+            "--from-time", show_default=False, help="Not before ISO 8601, epoch ms, or -1h."
+        ),
     ] = None,
     to_time: Annotated[
         str | None,
-        typer.Option("--to-time", show_default=False, help="Stop before this time."),
+        typer.Option("--to-time", show_default=False, help="Only before this time."),
     ] = None,
     count: Annotated[
         int | None,
@@ -160,7 +162,9 @@ def consume(
         )
         consume_history(history, bootstrap, writer, Output(as_json=as_json))
         return
-    bounds = Bounds(count_max=count, to_ms=request.to_ms, exit_at_end=exit_at_end)
+    bounds = Bounds(
+        count_max=count, from_ms=request.from_ms, to_ms=request.to_ms, exit_at_end=exit_at_end
+    )
     admin = open_admin(bootstrap)
     output = Output(as_json=as_json)
     from penstock.client import Consumer
@@ -173,9 +177,9 @@ def consume(
         protocol=protocol.value,
     )
     with consumer, Interruption() as interruption:
-        reading = Reading(consumer, writer, output, bounds, interruption)
+        reading = Reading(consumer, admin, writer, output, bounds, interruption)
         if group is None:
-            request.assign(consumer, admin, bounds)
+            request.assign(consumer, admin, bounds, now_ms=SystemClock().now_ms())
             if request.is_from_end and output.is_terminal:
                 output.note("Waiting for new messages; --from-beginning shows older ones, too.")
             reading.run()
@@ -203,13 +207,23 @@ class ReadRequest:
         """Whether only messages are read that do not exist yet."""
         return self.from_ms is None and self.offset in (None, "end")
 
-    def assign(self, consumer: "Consumer", admin: "Admin", bounds: Bounds) -> None:
+    @property
+    def is_empty(self) -> bool:
+        """Whether no time lies in the window."""
+        return self.from_ms is not None and self.to_ms is not None and self.from_ms >= self.to_ms
+
+    def assign(self, consumer: "Consumer", admin: "Admin", bounds: Bounds, *, now_ms: int) -> None:
         """Find the first offset and, where it is known, the last, and start the consumer there."""
         chosen = self._choose(admin.partitions(self.topic))
-        starts = self._starts(chosen, admin)
+        held = admin.offset_ranges(chosen)
+        starts = self._starts(chosen, held, admin)
         if self.to_ms is not None:
-            found = admin.offsets_at(chosen, self.to_ms)
-            bounds.ends = {each: end for each, end in found.items() if end is not None}
+            bounds.skips_late = not grows_in_time(admin.topic(self.topic).settings)
+            if not bounds.skips_late:
+                found = admin.offsets_at(chosen, self.to_ms)
+                bounds.ends = {each: end for each, end in found.items() if end is not None}
+            elif bounds.lacks_ends(now_ms):
+                bounds.ends = {each: held[each].end for each in chosen}
         empty = {each for each, end in bounds.ends.items() if starts[each] >= end}
         bounds.skip(empty)
         consumer.assign({each: start for each, start in starts.items() if each not in empty})
@@ -224,9 +238,11 @@ class ReadRequest:
         return chosen
 
     def _starts(
-        self, chosen: Sequence[TopicPartition], admin: "Admin"
+        self,
+        chosen: Sequence[TopicPartition],
+        held: "Mapping[TopicPartition, OffsetRange]",
+        admin: "Admin",
     ) -> Mapping[TopicPartition, int]:
-        held = admin.offset_ranges(chosen)
         if self.from_ms is not None:
             found = admin.offsets_at(chosen, self.from_ms)
             starts = {each: found[each] for each in chosen}
@@ -240,6 +256,7 @@ class Reading:
     """Writes messages out and remembers how far it came."""
 
     consumer: "Consumer"
+    admin: "Admin"
     writer: Writer
     output: Output
     bounds: Bounds
@@ -281,7 +298,11 @@ class Reading:
             return True
         if not self.consumer.is_joined:
             return False
-        return self.bounds.is_done(self.consumer.assignment(), self._clock.now_ms())
+        assigned, now_ms = self.consumer.assignment(), self._clock.now_ms()
+        if self.bounds.lacks_ends(now_ms):
+            held = self.admin.offset_ranges(assigned)
+            self.bounds.ends = {each: held[each].end for each in assigned}
+        return self.bounds.is_done(assigned, now_ms)
 
     def _step(self) -> None:
         from penstock.client import Disconnection, PartitionEnd
@@ -318,6 +339,8 @@ def _check_start(
     given = [name for name, is_given in starts.items() if is_given]
     if len(given) > 1:
         raise typer.BadParameter("choose one start.", param_hint=" and ".join(given))
+    if request.is_empty:
+        raise typer.BadParameter("it is not after --from-time.", param_hint="--to-time")
     if group is not None and (request.partitions or given not in ([], ["--from-beginning"])):
         raise typer.BadParameter(
             "a group decides on partitions and offsets itself; `penstock group reset` moves it.",

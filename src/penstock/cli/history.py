@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from penstock.cli.bounds import grows_in_time, is_within
 from penstock.cli.connection import open_admin
 from penstock.cli.formats import Writer
 from penstock.cli.interruption import Interruption
@@ -20,7 +21,7 @@ from penstock.cli.spark import needing_spark
 from penstock.errors import TopicNotFound
 
 if TYPE_CHECKING:
-    from penstock.client import Message
+    from penstock.client import Message, TopicSetting
 
 COLUMNS = "key,value,topic,partition,offset,timestamp,headers"
 
@@ -40,8 +41,12 @@ class HistoryRequest:
     archive_path: str | None = None
     storage: dict[str, str]
 
-    def options(self, bootstrap: str) -> dict[str, str]:
-        """Return this as options of the source."""
+    def options(self, bootstrap: str, *, is_in_order: bool) -> dict[str, str]:
+        """Return this as options of the source; what they let in has yet to be compared.
+
+        A window ends at an offset only where times are in order. Else messages of the window may
+        follow the first one that is later.
+        """
         options = {
             "kafka.bootstrap.servers": bootstrap,
             "columns": COLUMNS,
@@ -60,10 +65,15 @@ class HistoryRequest:
             options["startingTimestamp"] = str(self.from_ms)
         elif self.offset not in (None, "beginning"):
             options["startingOffsets"] = self._offsets()
-        end_ms = self.to_ms if self.snapshot_ms is None else self.snapshot_ms
-        if end_ms is not None:
-            options["endingTimestamp"] = str(end_ms)
+        if self.snapshot_ms is not None:
+            options["endingTimestamp"] = str(self.snapshot_ms)
+        elif self.to_ms is not None and is_in_order:
+            options["endingTimestamp"] = str(self.to_ms)
         return options
+
+    def admits(self, message: "Message") -> bool:
+        """Tell whether a message lies in the window."""
+        return is_within(message, from_ms=self.from_ms, to_ms=self.to_ms)
 
     def _offsets(self) -> str:
         assert self.offset is not None
@@ -81,8 +91,10 @@ def consume_history(
     """Write messages out, up to where the topic ends now."""
     with needing_spark():
         from penstock.spark import read_here
-    messages = _messages(read_here(request.options(bootstrap)))
-    if request.snapshot_ms is not None and _compacts(bootstrap, request.topic):
+    settings = _settings(bootstrap, request.topic)
+    options = request.options(bootstrap, is_in_order=grows_in_time(settings))
+    messages: Iterator[Message] = filter(request.admits, _messages(read_here(options)))
+    if request.snapshot_ms is not None and _compacts(settings):
         messages = newest_per_key(messages)
     with Interruption() as interruption:
         for message in islice(messages, request.count_max):
@@ -106,12 +118,15 @@ def newest_per_key(messages: "Iterable[Message]") -> "Iterator[Message]":
     yield from sorted(kept.values(), key=lambda each: (each.partition, each.offset))
 
 
-def _compacts(bootstrap: str, topic: str) -> bool:
+def _settings(bootstrap: str, topic: str) -> "tuple[TopicSetting, ...]":
     try:
-        settings = open_admin(bootstrap).topic(topic).settings
+        return open_admin(bootstrap).topic(topic).settings
     except TopicNotFound:
         # Only the archive has it, and that does not know.
-        return False
+        return ()
+
+
+def _compacts(settings: "Iterable[TopicSetting]") -> bool:
     return any(
         each.name == "cleanup.policy" and "compact" in (each.value or "") for each in settings
     )

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from pyspark.errors import PySparkException
-from pyspark.sql import Observation, SparkSession, functions
+from pyspark.sql import Column, Observation, SparkSession, functions
 
 from penstock.client import Admin, Connection
 from penstock.errors import InvalidRequest, TopicNotFound
@@ -47,9 +47,17 @@ class Replay:
             options["archivePath"] = self.archive_path
         if self.from_ms is not None:
             options["startingTimestamp"] = str(self.from_ms)
-        if self.to_ms is not None:
-            options["endingTimestamp"] = str(self.to_ms)
         return options
+
+    def window(self) -> Column:
+        """Return what tells messages of the window: times may be in any order."""
+        time = functions.col("timestamp")
+        window = functions.lit(True)
+        if self.from_ms is not None:
+            window &= time >= functions.timestamp_millis(functions.lit(self.from_ms))
+        if self.to_ms is not None:
+            window &= time < functions.timestamp_millis(functions.lit(self.to_ms))
+        return window
 
 
 def run_replay(spark: SparkSession, replay: Replay) -> int:
@@ -60,7 +68,8 @@ def run_replay(spark: SparkSession, replay: Replay) -> int:
     if replay.keeps_partitions:
         columns.append("partition")
     counted = Observation("replay")
-    rows = spark.read.format("penstock").options(**options).load().select(*columns)
+    rows = spark.read.format("penstock").options(**options).load().filter(replay.window())
+    rows = rows.select(*columns)
     rows = rows.observe(counted, functions.count(functions.lit(1)).alias("messages"))
     writer = rows.write.format("penstock").mode("append").options(
         **{

@@ -2,8 +2,8 @@
 
 import pytest
 
-from penstock.cli.bounds import Bounds, start_offset
-from penstock.client import Message, OffsetRange
+from penstock.cli.bounds import Bounds, grows_in_time, start_offset
+from penstock.client import Message, OffsetRange, TopicSetting
 from penstock.errors import OffsetOutOfRange
 from penstock.ids import TopicPartition
 
@@ -97,6 +97,48 @@ def test_without_a_known_end_the_first_late_message_finishes_its_partition_only(
     assert not bounds.is_done({P0, P1}, now_ms=50)
     assert not bounds.admits(message(P1, 1, timestamp_ms=500))
     assert bounds.is_done({P0, P1}, now_ms=50)
+
+
+def test_messages_of_a_window_are_told_by_their_times_in_any_order() -> None:
+    bounds = Bounds(ends={P0: 5}, from_ms=95, to_ms=115, skips_late=True)
+    times_ms = [100, 120, 110, 90, 130]
+
+    admitted = [
+        bounds.admits(message(P0, offset, time_ms)) for offset, time_ms in enumerate(times_ms)
+    ]
+
+    assert admitted == [True, False, True, False, False]
+    assert bounds.is_done({P0}, now_ms=200)
+
+
+def test_messages_outside_of_the_window_do_not_count() -> None:
+    bounds = Bounds(count_max=1, from_ms=50)
+
+    assert not bounds.admits(message(P0, 0, timestamp_ms=49))
+    assert not bounds.admits(message(P0, 1, timestamp_ms=None))
+    assert not bounds.is_done({P0}, now_ms=0)
+    assert bounds.admits(message(P0, 2, timestamp_ms=50))
+    assert bounds.is_done({P0}, now_ms=0)
+
+
+def test_where_late_messages_are_skipped_ends_are_needed_once_the_time_has_passed() -> None:
+    bounds = Bounds(to_ms=100, skips_late=True)
+    bounds.admits(message(P0, 0, timestamp_ms=500))
+
+    assert not bounds.lacks_ends(now_ms=99)
+    assert not bounds.is_done({P0}, now_ms=99)
+    assert bounds.lacks_ends(now_ms=100)
+    bounds.ends = {P0: 2}
+    assert not bounds.lacks_ends(now_ms=100)
+    assert not bounds.admits(message(P0, 2, timestamp_ms=50))
+    assert bounds.is_done({P0}, now_ms=100)
+
+
+@pytest.mark.parametrize(("kind", "expected"), [("CreateTime", False), ("LogAppendTime", True)])
+def test_times_are_in_order_only_where_the_topic_gives_them(kind: str, expected: bool) -> None:
+    setting = TopicSetting(name="message.timestamp.type", value=kind, is_default=False)
+
+    assert grows_in_time([setting]) is expected
 
 
 def test_once_the_time_has_passed_the_end_of_the_topic_is_the_end() -> None:

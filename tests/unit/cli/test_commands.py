@@ -66,6 +66,7 @@ def test_the_help_of_serve_has_a_flag_for_every_option() -> None:
         (("produce", "x", "--compression", "rar"), "--compression"),
         (("produce", "x", "--timestamp", "soon"), "'soon' is not a time like"),
         (("consume", "x", "--from-time", "soon"), "'soon' is not a time like"),
+        (("consume", "x", "--from-time", "9", "--to-time", "9"), "it is not after --from-time"),
         (("consume", "x", "--offset", "x"), "is not a number, beginning, end or -N"),
         (("consume", "x", "--from-beginning", "--offset", "3"), "choose one start"),
         (("consume", "x", "--group", "g", "--offset", "3"), "a group decides"),

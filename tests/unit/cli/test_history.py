@@ -43,8 +43,9 @@ def test_the_newest_value_of_each_key_is_shown_and_deleted_keys_are_not() -> Non
 
 
 def test_a_window_and_a_snapshot_become_options_of_the_source() -> None:
-    window = request(from_ms=5, to_ms=9, archive_path="/a").options("here:9092")
-    snapshot = request(snapshot_ms=7).options("here:9092")
+    wanted = request(from_ms=5, to_ms=9, archive_path="/a")
+    window = wanted.options("here:9092", is_in_order=True)
+    snapshot = request(snapshot_ms=7).options("here:9092", is_in_order=False)
 
     assert window["startingTimestamp"] == "5"
     assert window["endingTimestamp"] == "9"
@@ -54,16 +55,26 @@ def test_a_window_and_a_snapshot_become_options_of_the_source() -> None:
     assert "startingTimestamp" not in snapshot
 
 
+def test_a_window_of_times_in_any_order_has_no_last_offset() -> None:
+    window = request(from_ms=5, to_ms=9)
+
+    assert "endingTimestamp" not in window.options("here:9092", is_in_order=False)
+    admitted = [each for each in range(12) if window.admits(message(each, None, b""))]
+    assert admitted == [5, 6, 7, 8]
+
+
 def test_an_offset_needs_the_partitions_that_it_is_for() -> None:
-    options = request(partitions=(0, 2), offset="5").options("here:9092")
+    options = request(partitions=(0, 2), offset="5").options("here:9092", is_in_order=True)
 
     assert json.loads(options["startingOffsets"]) == {"t": {"0": 5, "2": 5}}
     assert json.loads(options["assign"]) == {"t": [0, 2]}
-    assert "startingOffsets" not in request(offset="beginning").options("here:9092")
+    assert "startingOffsets" not in request(offset="beginning").options(
+        "here:9092", is_in_order=True
+    )
     for wrong in (
         request(offset="5"),
         request(offset="-3", partitions=(0,)),
         request(offset="end"),
     ):
         with pytest.raises(typer.BadParameter, match="a number together with --partition"):
-            wrong.options("here:9092")
+            wrong.options("here:9092", is_in_order=True)
