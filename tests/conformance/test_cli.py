@@ -300,6 +300,17 @@ def test_a_key_always_leads_to_the_same_partition(penstock: Commands) -> None:
     assert len(homes) == 7
 
 
+def test_messages_without_a_key_are_spread_evenly(penstock: Commands) -> None:
+    name = f"t-{uuid4().hex[:12]}"
+    penstock.run("topic", "create", name, "-p", "6")
+
+    published = penstock.json("produce", name, stdin="\n".join(map(str, range(30_000))))
+
+    counts = [each["count"] for each in published["partitions"]]
+    assert len(counts) == 6
+    assert all(4_500 <= count <= 5_500 for count in counts)
+
+
 def test_lines_before_a_bad_one_are_published_and_counted(penstock: Commands, topic: str) -> None:
     result = penstock.run("produce", topic, "-K", ":", "--json", stdin="a:1\nb:2\nc\n", code=1)
 

@@ -4,6 +4,7 @@ import base64
 import json
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
@@ -152,6 +153,16 @@ def test_a_publisher_may_be_answered_earlier(node: NodeProcess, acks: str) -> No
     ask(node, "POST", f"{topic}/publish", value="x", acks=acks)
 
     assert [each["value"] for each in receive(node, f"{topic}/groups/g")] == ["x"]
+
+
+def test_messages_without_a_key_are_spread_evenly(node: NodeProcess) -> None:
+    topic = http_topic(node, partitions=6)
+
+    together = publish_values(node, topic, *map(str, range(6_000)))
+    alone = [ask(node, "POST", f"{topic}/publish", value="x")["id"] for _ in range(60)]
+
+    assert Counter(each.split("-")[0] for each in together) == dict.fromkeys("012345", 1_000)
+    assert Counter(each.split("-")[0] for each in alone) == dict.fromkeys("012345", 10)
 
 
 def test_an_acknowledged_message_does_not_come_back(node: NodeProcess) -> None:

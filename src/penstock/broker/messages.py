@@ -15,6 +15,7 @@ import msgspec
 from penstock.broker.bundles import Bundles
 from penstock.broker.calls import Calls
 from penstock.broker.publish import Publisher, check_time
+from penstock.broker.spread import RUN_MAX, Spread
 from penstock.broker.topics import Topics
 from penstock.clock import Clock
 from penstock.cluster import Cluster, Placement, Topic, TopicSettings
@@ -157,7 +158,7 @@ class Messages:
         self._publisher = publisher
         self._topics = topics
         self._clock = clock
-        self._turn = itertools.count()
+        self._spread = Spread()
         self._bundles = Bundles(self._publish_bundle)
         calls.serve("messages.publish", _Publish, self._publish_here)
         calls.serve("messages.read", _Read, self._read_here)
@@ -175,14 +176,16 @@ class Messages:
         settings = self._cluster.settings(topic)
         results: list[Published | PenstockError | None] = [None] * len(messages)
         by_partition: dict[int, list[_Item]] = {}
-        spare = next(self._turn) % found.partitions
         now_ms = self._clock.now_ms()
         if len(messages) == 1 and acks == "all":
-            return [await self._publish_one(found, messages[0], settings, spare, now_ms)]
+            return [await self._publish_one(found, messages[0], settings, now_ms)]
+        spares = self._spread.partitions(
+            topic, among=found.partitions, count=sum(map(_goes_anywhere, messages))
+        )
         for number, message in enumerate(messages):
             try:
                 item = _checked(number, message, settings, now_ms, era=found.era)
-                partition = _partition_of(message, found, spare)
+                partition = _partition_of(message, found, spares)
             except PenstockError as error:
                 results[number] = error
             else:
@@ -200,12 +203,13 @@ class Messages:
         return [result for result in results if result is not None]
 
     async def _publish_one(
-        self, topic: Topic, message: NewMessage, settings: TopicSettings, spare: int, now_ms: int
+        self, topic: Topic, message: NewMessage, settings: TopicSettings, now_ms: int
     ) -> Published | PenstockError:
         """Publish a message that comes alone, together with others that do."""
+        spares = self._spread.partitions(topic.name, among=topic.partitions, count=1)
         try:
             item = _checked(0, message, settings, now_ms, era=topic.era)
-            place = TopicPartition(topic.name, _partition_of(message, topic, spare))
+            place = TopicPartition(topic.name, _partition_of(message, topic, spares))
             if item.headers:
                 # It may wait for what others have published, which those beside it must not.
                 (where,) = await self._publish_bundle(place, [item])
@@ -218,7 +222,7 @@ class Messages:
 
     async def publish_values(
         self, topic: str, values: Sequence[bytes], *, acks: Acks = "all"
-    ) -> PublishedRun | None:
+    ) -> list[PublishedRun] | None:
         """Publish messages that are a value and nothing else, with little work for each.
 
         None says that `publish` must look at each of them: one may be refused, or they do not fit
@@ -229,10 +233,17 @@ class Messages:
         size_bytes = sum(map(len, values)) + len(values) * _RECORD_OVERHEAD_BYTES + HEADER_BYTES
         if settings.log.compacts or size_bytes > min(settings.batch_bytes_max, _BATCH_BYTES_MAX):
             return None
-        partition, now_ms = next(self._turn) % found.partitions, self._clock.now_ms()
-        batch = encode_values(values, now_ms)
-        request = _Publish(topic, partition, batch, acks, found.era)
-        place = TopicPartition(topic, partition)
+        if len(values) <= RUN_MAX:
+            return [await self._publish_run(found, values, acks)]
+        starts = range(0, len(values), RUN_MAX)
+        runs = [values[start : start + RUN_MAX] for start in starts]
+        return await asyncio.gather(*(self._publish_run(found, run, acks) for run in runs))
+
+    async def _publish_run(self, topic: Topic, values: Sequence[bytes], acks: Acks) -> PublishedRun:
+        partition = self._spread.take(topic.name, among=topic.partitions, run=len(values))
+        now_ms = self._clock.now_ms()
+        place = TopicPartition(topic.name, partition)
+        request = _Publish(topic.name, partition, encode_values(values, now_ms), acks, topic.era)
         try:
             placed = await self._calls.ask(place, "messages.publish", request, _Placed)
         except PenstockError as error:
@@ -418,8 +429,14 @@ def _headers_of(message: NewMessage) -> tuple[tuple[str, bytes | None], ...]:
     return headers
 
 
-def _partition_of(message: NewMessage, topic: Topic, spare: int) -> int:
-    """Choose the partition; messages that do not care share `spare`, so that they share a batch."""
+def _goes_anywhere(message: NewMessage) -> bool:
+    return message.partition is None and message.key is None and message.idempotency_key is None
+
+
+def _partition_of(message: NewMessage, topic: Topic, spares: Iterator[int]) -> int:
+    """Choose the partition; messages that do not care take the next of `spares`."""
+    if _goes_anywhere(message):
+        return next(spares)
     if message.partition is not None:
         if not 0 <= message.partition < topic.partitions:
             raise TopicNotFound(
@@ -429,10 +446,9 @@ def _partition_of(message: NewMessage, topic: Topic, spare: int) -> int:
         return message.partition
     if message.key is not None:
         return partition_of_key(message.key, topic.partitions)
-    if message.idempotency_key is not None:
-        # Where the first copy went.
-        return partition_of_key(message.idempotency_key.encode(), topic.partitions)
-    return spare
+    assert message.idempotency_key is not None
+    # Where the first copy went.
+    return partition_of_key(message.idempotency_key.encode(), topic.partitions)
 
 
 def _batches(items: Sequence[_Item], bytes_max: int) -> Iterator[Sequence[_Item]]:

@@ -47,6 +47,9 @@ class Producer:
                 delivery_timeout_ms=int(connection.wait_s * 1000),
                 message_max_bytes=MESSAGE_BYTES_MAX,
                 linger_ms=5,
+                # Each message without a key goes its own way; else all of a while share one, and
+                # how many those are is left to chance.
+                sticky_partitioning_linger_ms=0,
                 topic_metadata_propagation_max_ms=3_000,
             )
         )

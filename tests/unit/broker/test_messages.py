@@ -96,9 +96,10 @@ def test_values_alone_become_messages_whose_offsets_follow_each_other() -> None:
         broker = await started()
         await publish(broker, NewMessage(value=b"first", partition=0))
 
-        run_of = await broker.messages.publish_values("orders", [b"a", b"penstock-priority"])
+        runs = await broker.messages.publish_values("orders", [b"a", b"penstock-priority"])
 
-        assert run_of is not None
+        assert runs is not None
+        (run_of,) = runs
         assert run_of.error is None
         place = TopicPartition("orders", run_of.partition)
         found = await read(broker, place, run_of.offset or 0)
@@ -177,6 +178,39 @@ def test_a_key_decides_on_the_partition_and_messages_without_one_take_turns() ->
         assert [found.partition for found in keyed] == [partition_of_key(key, 2) for key in keys]
         assert {found.partition for found in repeated} == {0, 1}
         assert plain in ([0, 1, 0, 1], [1, 0, 1, 0])
+
+    run(scene())
+
+
+def test_messages_without_a_key_are_spread_evenly_whatever_is_published_beside_them() -> None:
+    async def scene() -> None:
+        broker = await started()
+        await broker.topics.create(NewTopic("beside", partitions=2))
+
+        plain = []
+        for _ in range(10):
+            plain += await publish(broker, NewMessage(value=b""))
+            await publish(broker, NewMessage(value=b"", key=b"k"))
+            await publish(broker, NewMessage(value=b""), topic="beside")
+            await broker.messages.publish_values("beside", [b""])
+
+        partitions = [each.partition for each in plain]
+        assert (partitions.count(0), partitions.count(1)) == (5, 5)
+
+    run(scene())
+
+
+def test_many_values_of_one_publish_are_spread_too() -> None:
+    async def scene() -> None:
+        broker = await started()
+
+        runs = await broker.messages.publish_values("orders", [b""] * 2_000)
+        plain = await publish(broker, *[NewMessage(value=b"")] * 2_000)
+
+        assert runs is not None
+        assert sorted((each.partition, each.count) for each in runs) == [(0, 1_000), (1, 1_000)]
+        partitions = [each.partition for each in plain]
+        assert (partitions.count(0), partitions.count(1)) == (1_000, 1_000)
 
     run(scene())
 

@@ -47,9 +47,9 @@ def publishing_endpoints(view: NodeView, *, bytes_max: int) -> list[Endpoint]:
     async def publish_batch(path: Mapping[str, str], content: bytes) -> bytes:
         if (acks_and_values := _read_values(content)) is not None:
             acks, values = acks_and_values
-            run = await view.messages.publish_values(path["topic"], values, acks=acks)
-            if run is not None:
-                return encode_json(_published_run(run))
+            runs = await view.messages.publish_values(path["topic"], values, acks=acks)
+            if runs is not None:
+                return encode_json(_published_runs(runs))
         acks, messages = _read_batch(content)
         if not 1 <= len(messages) <= BATCH_MAX:
             raise InvalidRequest(f"{len(messages)} messages were sent, not 1..{BATCH_MAX}")
@@ -107,21 +107,25 @@ def _read_values(content: bytes) -> tuple[Acks, list[bytes]] | None:
     return (body.acks, values) if 1 <= len(values) <= BATCH_MAX else None
 
 
-def _published_run(run: PublishedRun) -> PublishedBatch:
+def _published_runs(runs: list[PublishedRun]) -> PublishedBatch:
+    failed = sum(run.count for run in runs if run.error is not None)
+    results = [each for run in runs for each in _published_run(run)]
+    return PublishedBatch(results=results, failed=failed)
+
+
+def _published_run(run: PublishedRun) -> list[PublishedMessage]:
     if run.error is not None:
-        failure = PublishedMessage(error=describe_failure(run.error))
-        return PublishedBatch(results=[failure] * run.count, failed=run.count)
+        return [PublishedMessage(error=describe_failure(run.error))] * run.count
     partition, first, timestamp = run.partition, run.offset, run.timestamp
     if first is None:
         unknown = PublishedMessage(id="", partition=partition, offset=None, timestamp=timestamp)
-        return PublishedBatch(results=[unknown] * run.count, failed=0)
-    results = [
+        return [unknown] * run.count
+    return [
         PublishedMessage(
             id=f"{partition}-{offset}", partition=partition, offset=offset, timestamp=timestamp
         )
         for offset in range(first, first + run.count)
     ]
-    return PublishedBatch(results=results, failed=0)
 
 
 def _read_batch(content: bytes) -> tuple[Acks, Sequence[MessageBody | InvalidRequest]]:

@@ -139,7 +139,7 @@ class MessagesView(Protocol):
 
     async def publish_values(
         self, topic: str, values: Sequence[bytes], *, acks: Acks
-    ) -> PublishedRun | None:
+    ) -> list[PublishedRun] | None:
         """Publish messages that are a value each; None when `publish` must look at each."""
 
     async def read(
