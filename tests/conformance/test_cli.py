@@ -14,6 +14,7 @@ from uuid import uuid4
 
 import pytest
 from confluent_kafka import ShareConsumer
+from confluent_kafka import TopicPartition as KafkaPartition
 
 from penstock.client import Admin, Connection, NewMessage, NewTopic, Producer
 from tests.kafka_clients import wait_until
@@ -130,6 +131,12 @@ def publish_hours(connection: Connection, topic: str, hours: Iterable[int]) -> N
             value = str(hour).encode()
             producer.send(NewMessage(topic=topic, value=value, timestamp_ms=time_ms))
         producer.flush()
+
+
+def remove_records(connection: Connection, topic: str, *, before: int) -> None:
+    admin = Admin(connection).librdkafka
+    (removed,) = admin.delete_records([KafkaPartition(topic, 0, before)]).values()
+    removed.result(RUN_WAIT_S)
 
 
 def partition_counts(description: dict[str, Any]) -> list[int]:
@@ -561,6 +568,41 @@ def test_share_groups_are_listed_beside_consumer_groups(
     assert (listed[group]["kind"], listed[group]["state"]) == ("consumer", "empty")
     rows = [line.split() for line in shown.splitlines()]
     assert [share_group, "share", "unknown", "share"] in rows
+
+
+def test_a_group_lags_by_the_age_of_the_first_message_that_it_has_yet_to_read(
+    penstock: Commands, group: str
+) -> None:
+    name = f"t-{uuid4().hex[:12]}"
+    penstock.run("topic", "create", name, "-p", "3")
+    for partition, hours in ((0, 3), (0, 5), (1, 1)):
+        penstock.run("produce", name, "-v", "x", "-p", str(partition), "--timestamp", f"-{hours}h")
+
+    def lags_h() -> list[float]:
+        described = penstock.json("group", "describe", group)
+        lags_s = [each["lag_s"] for each in described["progress"]]
+        assert described["lag_s"] == max(lags_s)
+        return [round(each / 3600, 1) for each in lags_s]
+
+    penstock.run("group", "reset", group, "--to-earliest", "--topic", name)
+    assert lags_h() == [3, 1, 0]
+    assert "lag s" in penstock.run("group", "describe", group).stdout.decode()
+    penstock.run("group", "reset", group, "--shift-by", "1")
+    assert lags_h() == [5, 0, 0]
+    penstock.run("group", "reset", group, "--to-latest")
+    assert lags_h() == [0, 0, 0]
+
+
+def test_the_lag_of_a_group_is_known_when_retention_removed_what_it_has_yet_to_read(
+    penstock: Commands, connection: Connection, hourly: str, group: str
+) -> None:
+    penstock.run("group", "reset", group, "--to-earliest", "--topic", hourly)
+    remove_records(connection, hourly, before=2)
+
+    (progress,) = penstock.json("group", "describe", group)["progress"]
+
+    begin_s = (NEW_YEAR_MS + 2 * HOUR_MS) / 1000
+    assert progress["lag_s"] == pytest.approx(time.time() - begin_s, abs=RUN_WAIT_S)
 
 
 def test_a_group_is_forgotten_when_it_is_deleted(

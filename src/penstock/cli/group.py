@@ -42,7 +42,10 @@ def describe(name: GroupName, *, bootstrap: Bootstrap = "", as_json: Json = Fals
     group = open_groups(open_admin(bootstrap)).describe(name)
     head = f"Group {name}: {group.state}, {group.protocol} protocol, assignor {group.assignor}"
     lags = [each.lag for each in group.progress if each.lag is not None]
-    parts: list[str | Grid] = [f"{head}, {sum(lags)} records behind."]
+    behind = (
+        f"{sum(lags)} records and {group.lag_s:.1f} s" if group.lag_s else f"{sum(lags)} records"
+    )
+    parts: list[str | Grid] = [f"{head}, {behind} behind."]
     parts.append(_members(group) if group.members else "It has no members.")
     parts.append(_progress(group) if group.progress else "It has no offsets.")
     Output(as_json=as_json).show(_as_json(group), *parts)
@@ -58,10 +61,10 @@ def _members(group: "GroupDescription") -> Grid:
 
 def _progress(group: "GroupDescription") -> Grid:
     rows = [
-        (each.topic, each.partition, each.committed, each.end, each.lag, each.member_id)
+        (each.topic, each.partition, each.committed, each.end, each.lag, each.lag_s, each.member_id)
         for each in group.progress
     ]
-    return Grid(("topic", "partition", "committed", "end", "lag", "member"), rows)
+    return Grid(("topic", "partition", "committed", "end", "lag", "lag s", "member"), rows)
 
 
 def _as_json(group: "GroupDescription") -> dict[str, object]:
@@ -71,6 +74,7 @@ def _as_json(group: "GroupDescription") -> dict[str, object]:
         "protocol": group.protocol,
         "assignor": group.assignor,
         "coordinator": group.coordinator,
+        "lag_s": group.lag_s,
         "members": [
             {
                 "member_id": each.member_id,
@@ -88,6 +92,7 @@ def _as_json(group: "GroupDescription") -> dict[str, object]:
                 "committed": each.committed,
                 "end": each.end,
                 "lag": each.lag,
+                "lag_s": each.lag_s,
                 "member_id": each.member_id,
             }
             for each in group.progress

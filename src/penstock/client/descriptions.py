@@ -89,13 +89,17 @@ class MemberDescription:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionProgress:
-    """How far a group is in one partition; None stands for what is not known."""
+    """How far a group is in one partition; None stands for what is not known.
+
+    `lag_s` is the age of the first record behind the committed offset, 0 when there is none.
+    """
 
     topic: str
     partition: int
     committed: int | None
     end: int | None
     member_id: str | None
+    lag_s: float | None = None
 
     @property
     def lag(self) -> int | None:
@@ -116,3 +120,8 @@ class GroupDescription:
     coordinator: int | None
     members: tuple[MemberDescription, ...]
     progress: tuple[PartitionProgress, ...]
+
+    @property
+    def lag_s(self) -> float | None:
+        """Age of the oldest record that is known to be behind a committed offset."""
+        return max((each.lag_s for each in self.progress if each.lag_s is not None), default=None)

@@ -2,7 +2,8 @@
 
 import builtins
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException
@@ -15,9 +16,13 @@ from penstock.client.descriptions import (
     MemberDescription,
     PartitionProgress,
 )
+from penstock.client.first_times import first_times_ms
 from penstock.client.translation import translate
+from penstock.clock import SystemClock
 from penstock.errors import GroupNotFound
 from penstock.ids import TopicPartition
+
+AGES_WAIT_S = 5.0
 
 
 class Groups:
@@ -27,6 +32,7 @@ class Groups:
         self._admin = admin
         self._connection = admin.connection
         self._librdkafka = admin.librdkafka
+        self._clock = SystemClock()
 
     def list(self) -> list[GroupListing]:
         """Return all consumer groups, ordered by name."""
@@ -75,7 +81,7 @@ class Groups:
             assignor=described.partition_assignor,
             coordinator=described.coordinator.id if described.coordinator else None,
             members=members,
-            progress=self._progress(members, committed),
+            progress=self._with_ages(self._progress(members, committed)),
         )
 
     def members(self, name: str) -> tuple[MemberDescription, ...]:
@@ -144,6 +150,27 @@ class Groups:
                 member_id=owners.get(each),
             )
             for each in concerned
+        )
+
+    def _with_ages(self, progress: Sequence[PartitionProgress]) -> tuple[PartitionProgress, ...]:
+        """Add how old the first record of each partition is that was not committed yet."""
+        places = [TopicPartition(each.topic, each.partition) for each in progress]
+        behind = {
+            place: each.committed
+            for place, each in zip(places, progress, strict=True)
+            if each.committed is not None and each.lag
+        }
+        wait_s = min(AGES_WAIT_S, self._connection.wait_s)
+        times_ms = first_times_ms(self._connection, behind, wait_s=wait_s, clock=self._clock)
+        now_ms = self._clock.now_ms()
+        ages_s = {
+            # Between the offset and the end there may be nothing but marks of transactions.
+            place: 0.0 if time_ms is None else max(0, now_ms - time_ms) / 1000
+            for place, time_ms in times_ms.items()
+        }
+        return tuple(
+            replace(each, lag_s=0.0 if each.lag == 0 else ages_s.get(place))
+            for place, each in zip(places, progress, strict=True)
         )
 
 

@@ -5,7 +5,7 @@ from concurrent.futures import Future
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from penstock.client import Connection, PartitionProgress
+from penstock.client import Connection, GroupDescription, PartitionProgress
 from penstock.errors import InvalidRequest, TimedOut, TopicExists
 
 
@@ -56,3 +56,27 @@ def test_lag_is_what_lies_between_the_offset_and_the_end(
     )
 
     assert progress.lag == lag
+
+
+@pytest.mark.parametrize(
+    ("ages_s", "expected"), [((1.5, None, 0.0), 1.5), ((None,), None), ((), None), ((0.0,), 0.0)]
+)
+def test_a_group_lags_by_the_oldest_that_is_known(
+    ages_s: tuple[float | None, ...], expected: float | None
+) -> None:
+    group = GroupDescription(
+        name="g",
+        state="stable",
+        protocol="consumer",
+        assignor="uniform",
+        coordinator=1,
+        members=(),
+        progress=tuple(
+            PartitionProgress(
+                topic="t", partition=each, committed=1, end=2, member_id=None, lag_s=age_s
+            )
+            for each, age_s in enumerate(ages_s)
+        ),
+    )
+
+    assert group.lag_s == expected
