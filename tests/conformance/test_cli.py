@@ -16,7 +16,15 @@ import pytest
 from confluent_kafka import ShareConsumer
 from confluent_kafka import TopicPartition as KafkaPartition
 
-from penstock.client import Admin, Connection, NewMessage, NewTopic, Producer
+from penstock.client import (
+    Admin,
+    Client,
+    Connection,
+    NewMessage,
+    NewTopic,
+    Producer,
+    Publication,
+)
 from tests.kafka_clients import wait_until
 from tests.processes import NodeProcess
 
@@ -647,3 +655,20 @@ def test_damage_in_a_file_is_found_and_ends_with_1(
     result = penstock.run("log", "verify", str(copy), code=1)
 
     assert log.name in result.stdout.decode()
+
+
+def test_a_key_has_the_same_partition_as_over_http(penstock: Commands, node: NodeProcess) -> None:
+    topic = f"cli-{uuid4().hex[:8]}"
+    keys = [f"key-{number}" for number in range(30)]
+    with Client(node.http_url) as client:
+        client.create_topic(topic, partitions=6)
+        client.publish_batch(topic, [Publication(value="http", key=key) for key in keys])
+
+    lines = "".join(f"{key}:cli\n" for key in keys)
+    penstock.run("produce", topic, "--key-separator", ":", stdin=lines)
+
+    places: dict[str, set[int]] = {}
+    for message in penstock.read(topic, "--from-beginning", "-n", "60"):
+        places.setdefault(message["key"], set()).add(message["partition"])
+    assert places.keys() == set(keys)
+    assert all(len(partitions) == 1 for partitions in places.values())

@@ -47,6 +47,8 @@ class Producer:
                 delivery_timeout_ms=int(connection.wait_s * 1000),
                 message_max_bytes=MESSAGE_BYTES_MAX,
                 linger_ms=5,
+                # A key has the same partition as over HTTP, and with the clients of Kafka's own.
+                partitioner="murmur2_random",
                 # Each message without a key goes its own way; else all of a while share one, and
                 # how many those are is left to chance.
                 sticky_partitioning_linger_ms=0,
