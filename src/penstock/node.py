@@ -132,7 +132,7 @@ class Node:
         )
         try:
             self._http = await serve_http(
-                app, options.host, options.http_port, shortcuts=app.shortcuts
+                app, options.host, options.http_port, short_way=app.short_way
             )
         except OSError as error:
             raise _address_taken("http_port", options.host, options.http_port, error) from error

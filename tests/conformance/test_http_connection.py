@@ -11,12 +11,13 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse
 from starlette.routing import Route
 
+from penstock.broker import Statistics
 from penstock.errors import InvalidRequest, NotLeader, PenstockError
 from penstock.protocols.http import serve_http
 from penstock.protocols.http.endpoints import GuestDoor, Shortcut, WholeRequest
 from penstock.protocols.http.exchange import in_full, through
-from penstock.protocols.http.failures import refusal_of
-from penstock.protocols.http.routing import Shapes
+from penstock.protocols.http.failures import Failures, status_of
+from penstock.protocols.http.routing import Shapes, ShortWay
 
 LIMIT_BYTES = 1_000_000
 WAIT_S = 120
@@ -61,6 +62,8 @@ GUEST = GuestDoor(guest, LIMIT_BYTES)
 SHORTCUTS: Shapes[Shortcut | GuestDoor] = Shapes()
 SHORTCUTS.add("POST", "/things/{name}/put", SHORTCUT)
 SHORTCUTS.add("POST", "/", GUEST)
+STATISTICS = Statistics()
+SHORT_WAY = ShortWay(SHORTCUTS, Failures(STATISTICS))
 
 
 async def in_words(request: Request) -> PlainTextResponse:
@@ -71,7 +74,7 @@ async def in_words(request: Request) -> PlainTextResponse:
 
 async def refused(_request: Request, error: Exception) -> PlainTextResponse:
     assert isinstance(error, PenstockError)
-    return PlainTextResponse(str(error), refusal_of(error).status)
+    return PlainTextResponse(str(error), status_of(error))
 
 
 APP = Starlette(
@@ -90,7 +93,7 @@ def converse(talk: Talk) -> None:
     """Connect to a server and talk to it."""
 
     async def scenario() -> None:
-        server = await serve_http(APP, "127.0.0.1", 0, shortcuts=SHORTCUTS)
+        server = await serve_http(APP, "127.0.0.1", 0, short_way=SHORT_WAY)
         try:
             reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
             async with asyncio.timeout(WAIT_S):
@@ -240,9 +243,15 @@ def test_errors_are_answered_from_the_table_and_the_connection_goes_on(
         assert found[1][1]["retry-after"] == "1"
         assert b"fault of ours" not in found[2][2]
 
+    STATISTICS.errors.clear()
     with caplog.at_level(logging.ERROR):
         converse(talk)
     assert "a fault of ours" in caplog.text
+    assert STATISTICS.errors == {
+        ("http", "InvalidRequest"): 1,
+        ("http", "NotLeader"): 1,
+        ("http", "InternalError"): 1,
+    }
 
 
 def test_a_client_that_wants_the_connection_closed_gets_that() -> None:
@@ -256,7 +265,7 @@ def test_a_client_that_wants_the_connection_closed_gets_that() -> None:
 
 def test_a_server_that_stops_gives_the_answers_that_it_owes() -> None:
     async def scenario() -> None:
-        server = await serve_http(APP, "127.0.0.1", 0, shortcuts=SHORTCUTS)
+        server = await serve_http(APP, "127.0.0.1", 0, short_way=SHORT_WAY)
         reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
         writer.write(post("/things/a/put", b"slow"))
         await asyncio.sleep(0.05)
@@ -295,7 +304,7 @@ def test_a_connection_is_closed_when_it_has_been_idle_for_long_and_not_before(
 
 def test_a_client_that_leaves_before_its_answer_disturbs_nobody() -> None:
     async def scenario() -> None:
-        server = await serve_http(APP, "127.0.0.1", 0, shortcuts=SHORTCUTS)
+        server = await serve_http(APP, "127.0.0.1", 0, short_way=SHORT_WAY)
         _, leaving = await asyncio.open_connection("127.0.0.1", server.port)
         leaving.write(post("/things/a/put", b"slow"))
         await asyncio.sleep(0.05)

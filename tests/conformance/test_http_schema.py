@@ -1,6 +1,7 @@
 """Requests made up from the OpenAPI document: none of them makes a running node fail."""
 
 import asyncio
+from types import SimpleNamespace
 from typing import Any
 
 import httpx
@@ -9,6 +10,7 @@ import schemathesis
 from hypothesis import HealthCheck, Phase, given, settings
 from schemathesis import Case, GenerationMode
 
+from penstock.broker import Statistics
 from penstock.protocols.http import create_app
 from tests.http_calls import ask, http_topic, publish_values, receive
 from tests.kafka_clients import wait_until
@@ -23,7 +25,7 @@ QUICK = {"wait": 0, "partitions": 2}
 
 def document() -> Any:
     """Return the document, which is the same for every node."""
-    view: Any = None
+    view: Any = SimpleNamespace(statistics=Statistics())
 
     async def read() -> Any:
         transport = httpx.ASGITransport(create_app(view))

@@ -10,6 +10,7 @@ import urllib.request
 from collections.abc import Callable, Iterator
 from enum import Enum
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, NamedTuple, get_args, get_type_hints
 
 import httpx
@@ -20,6 +21,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from typer.models import ArgumentInfo, OptionInfo
 
 from penstock import errors
+from penstock.broker import Statistics
 from penstock.cli.exits import exit_code
 from penstock.cli.main import EXIT_CODES, app
 from penstock.cli.options import URL_DEFAULT
@@ -28,7 +30,7 @@ from penstock.config import NodeOptions, reference_markdown
 from penstock.protocols.http import create_app
 from penstock.protocols.http.failures import ERROR_STATUSES
 from penstock.protocols.kafka.apis import all_apis
-from penstock.protocols.kafka.errors import error_code
+from penstock.protocols.kafka.errors import code_of
 from penstock.spark import OPTIONS as SPARK_OPTIONS
 from penstock.spark import SINK_OPTIONS as SPARK_SINK_OPTIONS
 from tests.processes import NodeProcess
@@ -76,7 +78,7 @@ def error_codes() -> str:
     for kind in _error_kinds():
         error = kind("", "") if kind is errors.MemberIdRequired else kind("")
         status = next(status for base, status in ERROR_STATUSES if isinstance(error, base))
-        code = error_code(error)
+        code = code_of(error)
         rows.append(
             (
                 f"`{kind.__name__}`",
@@ -132,7 +134,7 @@ def _sentence(text: str) -> str:
 
 
 async def _openapi() -> Any:
-    view: Any = None
+    view: Any = SimpleNamespace(statistics=Statistics())
     transport = httpx.ASGITransport(create_app(view))
     async with httpx.AsyncClient(transport=transport, base_url="http://node") as client:
         return (await client.get("/openapi.json")).json()

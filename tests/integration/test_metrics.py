@@ -2,12 +2,20 @@
 
 import socket
 from collections.abc import Callable
+from typing import Any
 
+import boto3
+import httpx
 import pytest
-from confluent_kafka import TopicPartition
+from botocore.config import Config
+from botocore.exceptions import ClientError
+from confluent_kafka import KafkaException, TopicPartition
 
 from penstock.client import Client, LeasedMessage
+from tests.http_calls import call, http_topic, receive
 from tests.integration.clients import (
+    add_partitions,
+    alter_topic,
     ask,
     create_topic,
     delete_topic,
@@ -143,3 +151,120 @@ def too_many_connections(node: NodeProcess) -> None:
     for each in opened:
         each.close()
     wait_until(lambda: metrics(node)["penstock_connections"] == 0, "all are gone")
+
+
+def counted(node: NodeProcess, door: str, action: Callable[[], object]) -> dict[str, float]:
+    """Return what an action adds to a door's requests and errors, by operation and by error."""
+    changes = moved(node, action)
+    return {
+        name.rsplit('="', 1)[1].removesuffix('"}'): change
+        for name, change in changes.items()
+        if f'{{door="{door}",' in name and 'operation="metrics"' not in name
+    }
+
+
+KAFKA_REFUSALS: dict[str, tuple[str, Callable[[NodeProcess], object]]] = {
+    "CreateTopics": ("TopicExists", lambda node: create_topic(node, "orders")),
+    "CreatePartitions": ("InvalidPartitionCount", lambda node: add_partitions(node, "orders", 1)),
+    "IncrementalAlterConfigs": (
+        "InvalidSetting",
+        lambda node: alter_topic(node, "orders", retention_ms="soon"),
+    ),
+    "DeleteRecords": (
+        "OffsetOutOfRange",
+        lambda node: ask(
+            node, lambda client: client.delete_records([TopicPartition("orders", 0, 99)])
+        ),
+    ),
+    "DeleteTopics": ("TopicNotFound", lambda node: delete_topic(node, "nothing")),
+    "DeleteGroups": (
+        "GroupNotFound",
+        lambda node: ask(node, lambda client: client.delete_consumer_groups(["nobody"])),
+    ),
+}
+
+
+def test_every_refusal_of_the_kafka_door_is_counted_by_its_kind(start_node: StartNode) -> None:
+    node = start_node()
+    create_topic(node, "orders")
+
+    for operation, (error, action) in KAFKA_REFUSALS.items():
+
+        def be_refused(action: Callable[[NodeProcess], object] = action) -> None:
+            with pytest.raises(KafkaException):
+                action(node)
+
+        changes = counted(node, "kafka", be_refused)
+        assert (changes.get(operation), changes.get(error)) == (1, 1), (operation, changes)
+
+
+def test_requests_of_the_http_door_are_counted_by_endpoint(start_node: StartNode) -> None:
+    node = start_node()
+    path = http_topic(node)
+
+    def publish(**options: Any) -> httpx.Response:
+        return httpx.post(f"{node.http_url}{path}/publish", timeout=120, **options)
+
+    short = counted(node, "http", lambda: publish(content=b'{"value": "a"}'))
+    long = counted(node, "http", lambda: publish(content=iter([b'{"value": "b"}'])))
+    looks = counted(node, "http", lambda: call(node, "GET", path))
+    task = counted(node, "http", lambda: call(node, "POST", "/tasks", type="mail", payload=1))
+    page = counted(node, "http", lambda: call(node, "GET", "/docs"))
+
+    assert short == long == {"publish": 1}
+    assert looks == {"topic": 1}
+    assert task == {"enqueue-task": 1}
+    assert page == {"docs": 1}
+
+
+def test_every_refusal_of_the_http_door_is_counted_by_its_kind(start_node: StartNode) -> None:
+    node = start_node()
+    path = http_topic(node)
+    name = path.rsplit("/", 1)[1]
+
+    def refused(method: str, path: str, **body: Any) -> dict[str, float]:
+        return counted(node, "http", lambda: call(node, method, path, **body))
+
+    receive(node, f"{path}/groups/workers", wait=0)
+    assert refused("POST", "/v1/topics", name=name) == {"create-topic": 1, "TopicExists": 1}
+    assert refused("POST", f"{path}/publish", nothing=1) == {"publish": 1, "InvalidRequest": 1}
+    assert refused("GET", "/v1/topics/nothing") == {"topic": 1, "TopicNotFound": 1}
+    # A part of a request that fails alone.
+    acked = refused("POST", f"{path}/groups/workers/ack", receipts=["wrong"])
+    assert acked == {"ack": 1, "InvalidReceipt": 1}
+    # Paths are made up by callers, so that none of them may become a series.
+    assert refused("GET", "/v1/made-up") == {"NotFound": 1}
+    assert refused("PUT", "/health") == {"MethodNotAllowed": 1}
+
+
+def test_requests_and_refusals_of_the_sqs_door_are_counted(start_node: StartNode) -> None:
+    node = start_node()
+    sqs = boto3.client(
+        "sqs",
+        endpoint_url=node.http_url,
+        region_name="us-east-1",
+        aws_access_key_id="key",
+        aws_secret_access_key="secret",
+        config=Config(retries={"max_attempts": 0}),
+    )
+    url = sqs.create_queue(QueueName="jobs")["QueueUrl"]
+
+    def be_refused() -> None:
+        with pytest.raises(ClientError):
+            sqs.get_queue_url(QueueName="nothing")
+
+    def delete_batch() -> None:
+        entries = [{"Id": "1", "ReceiptHandle": "wrong"}]
+        assert sqs.delete_message_batch(QueueUrl=url, Entries=entries)["Failed"]
+
+    def make_up_an_action() -> None:
+        headers = {"X-Amz-Target": "AmazonSQS.MadeUp"}
+        assert httpx.post(node.http_url, headers=headers, json={}).status_code == 400
+
+    sent = counted(node, "sqs", lambda: sqs.send_message(QueueUrl=url, MessageBody="a"))
+    assert sent == {"SendMessage": 1}
+    assert counted(node, "sqs", be_refused) == {"GetQueueUrl": 1, "QueueDoesNotExist": 1}
+    assert counted(node, "sqs", delete_batch) == {"DeleteMessageBatch": 1, "InvalidReceipt": 1}
+    assert counted(node, "sqs", make_up_an_action) == {"InvalidAction": 1}
+    # What the door of a guest has counted is not counted twice.
+    assert counted(node, "http", be_refused) == {}

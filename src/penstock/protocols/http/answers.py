@@ -4,8 +4,6 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
 
-from penstock.errors import PenstockError
-
 
 class Health(Struct, frozen=True, kw_only=True):
     """The process is alive and answers."""
@@ -37,11 +35,6 @@ class Failure(Struct, frozen=True, kw_only=True):
     type: Annotated[str, Meta(description="A fixed name that programs can compare.")]
     message: Annotated[str, Meta(description="What failed, with the values, for people.")]
     retryable: Annotated[bool, Meta(description="Whether the same request may succeed later.")]
-
-
-def describe_failure(error: PenstockError) -> Failure:
-    """Return an error as callers see it."""
-    return Failure(type=type(error).__name__, message=str(error), retryable=error.retryable)
 
 
 class FailureAnswer(Struct, frozen=True, kw_only=True):

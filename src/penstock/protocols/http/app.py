@@ -1,6 +1,7 @@
 """The application behind the HTTP port: all endpoints, and what becomes of errors."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -10,10 +11,11 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 from starlette.routing import BaseRoute, Route
+from starlette.types import ExceptionHandler
 
 from penstock import __version__
 from penstock.errors import PenstockError
-from penstock.protocols.http.answers import Check, Failure, Health, Readiness
+from penstock.protocols.http.answers import Check, Health, Readiness
 from penstock.protocols.http.archives import archive_endpoints
 from penstock.protocols.http.cluster import cluster_endpoints
 from penstock.protocols.http.dead_letters import dead_letter_endpoints
@@ -27,7 +29,7 @@ from penstock.protocols.http.endpoints import (
     Shortcut,
 )
 from penstock.protocols.http.exchange import encode_json, in_full, json_response, through
-from penstock.protocols.http.failures import Refusal, refusal_of, refuse, surprise
+from penstock.protocols.http.failures import Failures, Refusal
 from penstock.protocols.http.groups import group_endpoints
 from penstock.protocols.http.journals import journal_endpoints
 from penstock.protocols.http.openapi import describe
@@ -35,7 +37,7 @@ from penstock.protocols.http.publishing import publishing_endpoints
 from penstock.protocols.http.receiving import receiving_endpoints
 from penstock.protocols.http.records import record_endpoints
 from penstock.protocols.http.reshards import reshard_endpoints
-from penstock.protocols.http.routing import ShapeRouter, Shapes, shortcuts_of
+from penstock.protocols.http.routing import ShapeRouter, ShortWay, counted, shortcuts_of
 from penstock.protocols.http.scheduled import schedule_endpoints
 from penstock.protocols.http.streaming import streaming_endpoints
 from penstock.protocols.http.tasks import task_endpoints
@@ -49,9 +51,9 @@ PAGE_POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 
 
 class HttpApp(Starlette):
-    """The endpoints, and those of them that the server may answer by itself."""
+    """The endpoints, and a short way to those that the server may answer by itself."""
 
-    shortcuts: Shapes[Shortcut | GuestDoor]
+    short_way: ShortWay
 
 
 def create_app(
@@ -61,15 +63,17 @@ def create_app(
 
     `queue_door` answers at `/` and below the account numbers that addresses of queues begin with.
     """
+    statistics = view.statistics
+    failures = Failures(statistics)
     endpoints = [
         *_endpoints(view),
         *topic_endpoints(view),
-        *publishing_endpoints(view, bytes_max=body_bytes_max),
-        *receiving_endpoints(view),
+        *publishing_endpoints(view, failures, bytes_max=body_bytes_max),
+        *receiving_endpoints(view, failures),
         *streaming_endpoints(view),
         *group_endpoints(view),
         *dead_letter_endpoints(view, bytes_max=body_bytes_max),
-        *schedule_endpoints(view),
+        *schedule_endpoints(view, failures),
         *write_endpoints(view, bytes_max=body_bytes_max),
         *trace_endpoints(view),
         *journal_endpoints(view),
@@ -92,24 +96,24 @@ def create_app(
         headers = {"Content-Security-Policy": PAGE_POLICY}
         return HTMLResponse(render_page(document()), headers=headers)
 
-    routes: list[BaseRoute] = [
-        Route(each.path, in_full(each.call), methods=[each.method]) for each in endpoints
+    long_ways = [
+        replace(each, call=counted(in_full(each.call), each.name, statistics)) for each in endpoints
     ]
-    routes += [Route("/openapi.json", openapi), Route("/docs", docs)]
+    routes: list[BaseRoute] = [
+        Route(each.path, in_full(each.call), methods=[each.method]) for each in long_ways
+    ]
+    routes += [
+        Route("/openapi.json", counted(openapi, "openapi", statistics)),
+        Route("/docs", counted(docs, "docs", statistics)),
+    ]
     if queue_door is not None:
         routes += [
             Route("/", through(queue_door), methods=["POST"]),
             Route("/{account:int}/{queue}", through(queue_door), methods=["GET", "POST"]),
         ]
-    app = HttpApp(
-        exception_handlers={
-            HTTPException: _on_http_exception,
-            PenstockError: _on_penstock_error,
-            Exception: _on_surprise,
-        },
-    )
-    app.router = ShapeRouter(routes, endpoints)
-    app.shortcuts = shortcuts_of(endpoints, queue_door)
+    app = HttpApp(exception_handlers=_exception_handlers(failures))
+    app.router = ShapeRouter(routes, long_ways)
+    app.short_way = ShortWay(shortcuts_of(endpoints, statistics, queue_door), failures)
     return app
 
 
@@ -164,33 +168,42 @@ def _endpoints(view: NodeView) -> list[Endpoint]:
     ]
 
 
-def _response(refusal: Refusal) -> Response:
-    return Response(refusal.body, refusal.status, refusal.headers, media_type=JSON)
+def _exception_handlers(failures: Failures) -> dict[Any, ExceptionHandler]:
+    async def on_penstock_error(_request: Request, error: Exception) -> Response:
+        assert isinstance(error, PenstockError)
+        return _response(failures.refusal_of(error))
+
+    async def on_http_exception(request: Request, error: Exception) -> Response:
+        assert isinstance(error, HTTPException)
+        kind, message = _describe(request, error)
+        headers = dict(error.headers) if error.headers else None
+        return _response(failures.refuse(kind, message, status=error.status_code, headers=headers))
+
+    async def on_surprise(_request: Request, _error: Exception) -> Response:
+        # The server logs the error with its trace.
+        return _response(failures.surprise())
+
+    return {
+        HTTPException: on_http_exception,
+        PenstockError: on_penstock_error,
+        Exception: on_surprise,
+    }
 
 
-async def _on_penstock_error(_request: Request, error: Exception) -> Response:
-    assert isinstance(error, PenstockError)
-    return _response(refusal_of(error))
-
-
-async def _on_http_exception(request: Request, error: Exception) -> Response:
-    assert isinstance(error, HTTPException)
+def _describe(request: Request, error: HTTPException) -> tuple[str, str]:
+    """Return the name of what the framework has refused, and what to say about it."""
     path, method = request.url.path, request.method
     match error.status_code:
         case 404:
-            kind, message = "NotFound", f"There is nothing at {path}; /docs lists what there is."
+            return "NotFound", f"There is nothing at {path}; /docs lists what there is."
         case 405:
             allowed = (error.headers or {}).get("Allow", "")
-            kind, message = "MethodNotAllowed", f"{path} does not answer {method}, only {allowed}."
+            return "MethodNotAllowed", f"{path} does not answer {method}, only {allowed}."
         case 403:
-            kind, message = "Forbidden", str(error.detail)
+            return "Forbidden", str(error.detail)
         case _:
-            kind, message = "InvalidRequest", str(error.detail)
-    failure = Failure(type=kind, message=message, retryable=False)
-    headers = dict(error.headers) if error.headers else None
-    return _response(refuse(failure, status=error.status_code, headers=headers))
+            return "InvalidRequest", str(error.detail)
 
 
-async def _on_surprise(_request: Request, _error: Exception) -> Response:
-    # The server logs the error with its trace.
-    return _response(surprise())
+def _response(refusal: Refusal) -> Response:
+    return Response(refusal.body, refusal.status, refusal.headers, media_type=JSON)

@@ -29,8 +29,8 @@ from uvicorn.server import ServerState
 
 from penstock.errors import PenstockError
 from penstock.protocols.http.endpoints import JSON, GuestDoor, Shortcut, WholeRequest
-from penstock.protocols.http.failures import Refusal, refusal_of, surprise
-from penstock.protocols.http.routing import Shapes
+from penstock.protocols.http.failures import Failures, Refusal
+from penstock.protocols.http.routing import Shapes, ShortWay
 
 logger = logging.getLogger(__name__)
 
@@ -77,7 +77,8 @@ class _Visit:
 class Connection(HttpToolsProtocol):
     """One client. What uvicorn does for all requests is left to it."""
 
-    shortcuts: ClassVar[Shapes[Shortcut | GuestDoor]]
+    shortcuts: ClassVar[Shapes[Shortcut | GuestDoor]] = Shapes()
+    failures: ClassVar[Failures]
     # The beginnings of good answers by their status, and uvicorn's headers that they are made with.
     _heads: ClassVar[dict[int, bytes]] = {}
     _heads_from: ClassVar[list[tuple[bytes, bytes]] | None] = None
@@ -232,14 +233,14 @@ class Connection(HttpToolsProtocol):
                 reply = await goal.answer(visit.head._replace(body=body))
                 head, answer = self._made_head(reply.status, reply.headers.items()), reply.body
         except PenstockError as error:
-            head, answer = self._refused(refusal_of(error))
+            head, answer = self._refused(self.failures.refusal_of(error))
         except asyncio.CancelledError:
             # The server stops and has waited long enough.
             self.transport.close()
             raise
         except Exception:
             logger.exception("a request failed")
-            head, answer = self._refused(surprise())
+            head, answer = self._refused(self.failures.surprise())
         if self.flow.write_paused:
             await self.flow.drain()
         if not self.transport.is_closing():
@@ -275,6 +276,6 @@ class Connection(HttpToolsProtocol):
         return b"\r\n".join((*lines, b"content-length: "))
 
 
-def connection_class(shortcuts: Shapes[Shortcut | GuestDoor]) -> type[Connection]:
-    """Return the connections of a server that has these shortcuts."""
-    return type("Connection", (Connection,), {"shortcuts": shortcuts})
+def connection_class(short_way: ShortWay | None) -> type[Connection]:
+    """Return the connections of a server; without a short way all requests take the long one."""
+    return type("Connection", (Connection,), short_way._asdict() if short_way else {})

@@ -7,10 +7,10 @@ from msgspec import UNSET
 
 from penstock.broker import Acks, NewMessage, Published, PublishedRun
 from penstock.errors import InvalidRequest, PenstockError
-from penstock.protocols.http.answers import describe_failure
 from penstock.protocols.http.contents import read_headers, to_bytes
 from penstock.protocols.http.endpoints import FAILURES, TOPIC, Answer, Endpoint, Shortcut
 from penstock.protocols.http.exchange import decode_body, encode_json
+from penstock.protocols.http.failures import Failures
 from penstock.protocols.http.message_bodies import (
     MessageBody,
     PublishBatchBody,
@@ -33,7 +33,7 @@ _PRIORITIES = {"low": 1, "normal": PRIORITY_NORMAL, "high": 7} | {
 _decode_values = msgspec.json.Decoder(ValuesBody).decode
 
 
-def publishing_endpoints(view: NodeView, *, bytes_max: int) -> list[Endpoint]:
+def publishing_endpoints(view: NodeView, failures: Failures, *, bytes_max: int) -> list[Endpoint]:
     """Both ways to publish; a body of more than `bytes_max` is refused."""
 
     async def publish(path: Mapping[str, str], content: bytes) -> bytes:
@@ -49,7 +49,7 @@ def publishing_endpoints(view: NodeView, *, bytes_max: int) -> list[Endpoint]:
             acks, values = acks_and_values
             runs = await view.messages.publish_values(path["topic"], values, acks=acks)
             if runs is not None:
-                return encode_json(_published_runs(runs))
+                return encode_json(_published_runs(runs, failures))
         acks, messages = _read_batch(content)
         if not 1 <= len(messages) <= BATCH_MAX:
             raise InvalidRequest(f"{len(messages)} messages were sent, not 1..{BATCH_MAX}")
@@ -57,9 +57,13 @@ def publishing_endpoints(view: NodeView, *, bytes_max: int) -> list[Endpoint]:
             view.messages, path["topic"], messages, acks=acks, now_ms=view.now_ms()
         )
         failed = sum(isinstance(each, PenstockError) for each in results)
-        return encode_json(
-            PublishedBatch(results=[_published(each) for each in results], failed=failed)
-        )
+        told = [
+            PublishedMessage(error=failures.of(each))
+            if isinstance(each, PenstockError)
+            else _published(each)
+            for each in results
+        ]
+        return encode_json(PublishedBatch(results=told, failed=failed))
 
     return [
         Endpoint(
@@ -107,15 +111,15 @@ def _read_values(content: bytes) -> tuple[Acks, list[bytes]] | None:
     return (body.acks, values) if 1 <= len(values) <= BATCH_MAX else None
 
 
-def _published_runs(runs: list[PublishedRun]) -> PublishedBatch:
+def _published_runs(runs: list[PublishedRun], failures: Failures) -> PublishedBatch:
     failed = sum(run.count for run in runs if run.error is not None)
-    results = [each for run in runs for each in _published_run(run)]
+    results = [each for run in runs for each in _published_run(run, failures)]
     return PublishedBatch(results=results, failed=failed)
 
 
-def _published_run(run: PublishedRun) -> list[PublishedMessage]:
+def _published_run(run: PublishedRun, failures: Failures) -> list[PublishedMessage]:
     if run.error is not None:
-        return [PublishedMessage(error=describe_failure(run.error))] * run.count
+        return [PublishedMessage(error=failures.of(run.error))] * run.count
     partition, first, timestamp = run.partition, run.offset, run.timestamp
     if first is None:
         unknown = PublishedMessage(id="", partition=partition, offset=None, timestamp=timestamp)
@@ -236,9 +240,7 @@ def _expires_at(body: MessageBody, now_ms: int) -> int | None:
     return max(now_ms, _deliver_at(body, now_ms) or 0) + ttl_ms
 
 
-def _published(result: Published | PenstockError) -> PublishedMessage:
-    if isinstance(result, PenstockError):
-        return PublishedMessage(error=describe_failure(result))
+def _published(result: Published) -> PublishedMessage:
     return PublishedMessage(
         id=result.id,
         partition=result.partition,

@@ -6,10 +6,10 @@ from msgspec import UNSET
 
 from penstock.broker import Message, Nack, Reject
 from penstock.errors import PenstockError
-from penstock.protocols.http.answers import describe_failure
 from penstock.protocols.http.contents import show_headers, to_text
 from penstock.protocols.http.endpoints import FAILURES, GROUP, TOPIC, Answer, Endpoint, Shortcut
 from penstock.protocols.http.exchange import decode_body, encode_json
+from penstock.protocols.http.failures import Failures
 from penstock.protocols.http.message_bodies import (
     AckBody,
     ExchangeBody,
@@ -39,12 +39,16 @@ _GROUP_PATH = "/v1/topics/{topic}/groups/{group}"
 _SETTLED = {200: Answer(meaning="What was accepted.", body=Settled), **FAILURES}
 
 
-def receiving_endpoints(view: NodeView) -> list[Endpoint]:
+def receiving_endpoints(view: NodeView, failures: Failures) -> list[Endpoint]:
     """The verbs of consumers."""
-    return [*_receiving(view), *_settling(view), *_refusing(view)]
+    return [
+        *_receiving(view, failures),
+        *_settling(view, failures),
+        *_refusing(view, failures),
+    ]
 
 
-def _receiving(view: NodeView) -> list[Endpoint]:
+def _receiving(view: NodeView, failures: Failures) -> list[Endpoint]:
     async def receive(path: Mapping[str, str], content: bytes) -> bytes:
         body = decode_body(content, ExchangeBody)
         wait_ms = read_duration_ms("wait", body.wait, max_ms=WAIT_MS_MAX)
@@ -67,7 +71,8 @@ def _receiving(view: NodeView) -> list[Endpoint]:
             consumer=body.consumer,
         )
         messages = [show_message(each) for each in found]
-        return encode_json(ExchangedMessages(messages=messages, acked=_settled(body.ack, outcomes)))
+        acked = _settled(body.ack, outcomes, failures)
+        return encode_json(ExchangedMessages(messages=messages, acked=acked))
 
     async def receive_any(path: Mapping[str, str], content: bytes) -> bytes:
         body = decode_body(content, ReceiveAnyBody)
@@ -114,11 +119,11 @@ def _receiving(view: NodeView) -> list[Endpoint]:
     ]
 
 
-def _settling(view: NodeView) -> list[Endpoint]:
+def _settling(view: NodeView, failures: Failures) -> list[Endpoint]:
     async def ack(path: Mapping[str, str], content: bytes) -> bytes:
         body = decode_body(content, AckBody)
         outcomes = await view.queues.ack(*_place(path), body.receipts)
-        return encode_json(_settled(body.receipts, outcomes))
+        return encode_json(_settled(body.receipts, outcomes, failures))
 
     async def extend(path: Mapping[str, str], content: bytes) -> bytes:
         body = decode_body(content, ExtendBody)
@@ -127,7 +132,7 @@ def _settling(view: NodeView) -> list[Endpoint]:
         if lease_ms is None:
             lease_ms = view.queues.settings_of(topic, group).lease_ms
         outcomes = await view.queues.extend(topic, group, body.receipts, lease_ms=lease_ms)
-        return encode_json(_settled(body.receipts, outcomes))
+        return encode_json(_settled(body.receipts, outcomes, failures))
 
     return [
         Endpoint(
@@ -158,13 +163,13 @@ def _settling(view: NodeView) -> list[Endpoint]:
     ]
 
 
-def _refusing(view: NodeView) -> list[Endpoint]:
+def _refusing(view: NodeView, failures: Failures) -> list[Endpoint]:
     async def nack(path: Mapping[str, str], content: bytes) -> bytes:
         body = decode_body(content, NackBody)
         default = FailedReceipt(receipt="", delay=body.delay, reason=body.reason)
         items = [_nack(each, default, is_counted=not body.uncounted) for each in body.receipts]
         outcomes = await view.queues.nack(*_place(path), items)
-        return encode_json(_settled([each.receipt for each in items], outcomes))
+        return encode_json(_settled([each.receipt for each in items], outcomes, failures))
 
     async def reject(path: Mapping[str, str], content: bytes) -> bytes:
         body = decode_body(content, RejectBody)
@@ -175,7 +180,7 @@ def _refusing(view: NodeView) -> list[Endpoint]:
             for each in body.receipts
         ]
         outcomes = await view.queues.reject(*_place(path), items)
-        return encode_json(_settled([each.receipt for each in items], outcomes))
+        return encode_json(_settled([each.receipt for each in items], outcomes, failures))
 
     return [
         Endpoint(
@@ -224,11 +229,13 @@ def _nack(item: str | FailedReceipt, default: FailedReceipt, *, is_counted: bool
     return Nack(item.receipt, delay_ms, item.reason or default.reason, is_counted)
 
 
-def _settled(receipts: Sequence[str], outcomes: Sequence[PenstockError | None]) -> Settled:
+def _settled(
+    receipts: Sequence[str], outcomes: Sequence[PenstockError | None], failures: Failures
+) -> Settled:
     if not any(outcomes):
         return Settled(accepted=len(receipts), failed=[])
     failed = [
-        SettledReceipt(receipt=receipt, error=describe_failure(outcome))
+        SettledReceipt(receipt=receipt, error=failures.of(outcome))
         for receipt, outcome in zip(receipts, outcomes, strict=True)
         if outcome is not None
     ]

@@ -4,16 +4,20 @@ The list grows with every endpoint, and a publish or an ack of one message is ov
 search through it shows. What is not found by its shape is left to the list.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import lru_cache
 from typing import Generic, NamedTuple, TypeVar
 
 from starlette.requests import Request
+from starlette.responses import Response
 from starlette.routing import BaseRoute, Router
 from starlette.types import Receive, Scope, Send
 
+from penstock.broker import Statistics
 from penstock.protocols.http.endpoints import Call, Endpoint, GuestDoor, Shortcut
 from penstock.protocols.http.exchange import in_full
+from penstock.protocols.http.failures import Failures
 
 Goal = TypeVar("Goal")
 
@@ -77,17 +81,46 @@ class ShapeRouter(Router):
             await response(scope, receive, send)
 
 
+def counted(call: Call, name: str, statistics: Statistics) -> Call:
+    """Return what counts its requests under the name of an endpoint; paths would be too many."""
+
+    async def serve(request: Request) -> Response:
+        statistics.count_request("http", name)
+        return await call(request)
+
+    return serve
+
+
+class ShortWay(NamedTuple):
+    """What can be answered without the framework, and who describes failures there."""
+
+    shortcuts: Shapes[Shortcut | GuestDoor]
+    failures: Failures
+
+
 def shortcuts_of(
-    endpoints: Iterable[Endpoint], door: GuestDoor | None = None
+    endpoints: Iterable[Endpoint], statistics: Statistics, door: GuestDoor | None = None
 ) -> Shapes[Shortcut | GuestDoor]:
     """Return what can be answered without the framework; a door of others is at `/`."""
     shortcuts: Shapes[Shortcut | GuestDoor] = Shapes()
     for each in endpoints:
         if isinstance(each.call, Shortcut):
-            shortcuts.add(each.method, each.path, each.call)
+            shortcut = _counted_shortcut(each.call, each.name, statistics)
+            shortcuts.add(each.method, each.path, shortcut)
     if door is not None:
         shortcuts.add("POST", "/", door)
     return shortcuts
+
+
+def _counted_shortcut(shortcut: Shortcut, name: str, statistics: Statistics) -> Shortcut:
+    answer, count = shortcut.answer, statistics.count_request
+
+    # Another coroutine around it would cost more than the counting does.
+    def serve(path: Mapping[str, str], body: bytes) -> Awaitable[bytes]:
+        count("http", name)
+        return answer(path, body)
+
+    return replace(shortcut, answer=serve)
 
 
 def _shape(parts: Sequence[str], goal: Goal) -> _Shape[Goal]:

@@ -9,7 +9,7 @@ from starlette.responses import Response
 
 from penstock.broker import Scheduled
 from penstock.errors import InvalidRequest, PenstockError
-from penstock.protocols.http.answers import Failure, describe_failure
+from penstock.protocols.http.answers import Failure
 from penstock.protocols.http.contents import Encoding, show_headers, to_text
 from penstock.protocols.http.endpoints import (
     FAILURES,
@@ -20,6 +20,7 @@ from penstock.protocols.http.endpoints import (
     text_query,
 )
 from penstock.protocols.http.exchange import from_here, json_response, read_body, read_count
+from penstock.protocols.http.failures import Failures
 from penstock.protocols.http.message_bodies import Duration, Moment
 from penstock.protocols.http.times import DELAY_MS_MAX, read_duration_ms, read_moment_ms
 from penstock.protocols.http.view import NodeView
@@ -85,9 +86,9 @@ class ScheduleChanged(Struct, frozen=True, kw_only=True):
 _CHANGED = {200: Answer(meaning="What was accepted.", body=ScheduleChanged), **FAILURES}
 
 
-def schedule_endpoints(view: NodeView) -> list[Endpoint]:
+def schedule_endpoints(view: NodeView, failures: Failures) -> list[Endpoint]:
     """What can be done with messages before their time."""
-    return [*_looking(view), *_moving(view), *_ending(view)]
+    return [*_looking(view), *_moving(view, failures), *_ending(view, failures)]
 
 
 def _looking(view: NodeView) -> list[Endpoint]:
@@ -121,12 +122,12 @@ def _looking(view: NodeView) -> list[Endpoint]:
     ]
 
 
-def _moving(view: NodeView) -> list[Endpoint]:
+def _moving(view: NodeView, failures: Failures) -> list[Endpoint]:
     async def move(request: Request) -> Response:
         body = await read_body(request, MoveScheduledBody, bytes_max=_BODY_BYTES_MAX)
         topic = view.topics.find(request.path_params["topic"]).name
         outcomes = await view.schedule.move(topic, body.ids, _new_time(body, view.now_ms()))
-        return _changed(body.ids, outcomes)
+        return _changed(body.ids, outcomes, failures)
 
     return [
         Endpoint(
@@ -144,16 +145,18 @@ def _moving(view: NodeView) -> list[Endpoint]:
     ]
 
 
-def _ending(view: NodeView) -> list[Endpoint]:
+def _ending(view: NodeView, failures: Failures) -> list[Endpoint]:
     async def cancel(request: Request) -> Response:
         body = await read_body(request, ScheduledIds, bytes_max=_BODY_BYTES_MAX)
         topic = view.topics.find(request.path_params["topic"]).name
-        return _changed(body.ids, await view.schedule.cancel(topic, body.ids))
+        outcomes = await view.schedule.cancel(topic, body.ids)
+        return _changed(body.ids, outcomes, failures)
 
     async def release(request: Request) -> Response:
         body = await read_body(request, ScheduledIds, bytes_max=_BODY_BYTES_MAX)
         topic = view.topics.find(request.path_params["topic"]).name
-        return _changed(body.ids, await view.schedule.release(topic, body.ids))
+        outcomes = await view.schedule.release(topic, body.ids)
+        return _changed(body.ids, outcomes, failures)
 
     example = '{"ids": ["0-s12-0"]}'
     return [
@@ -192,9 +195,11 @@ def _new_time(body: MoveScheduledBody, now_ms: int) -> int:
     raise InvalidRequest("one of deliver_at and delay is needed, and not both")
 
 
-def _changed(ids: Sequence[str], outcomes: Sequence[PenstockError | None]) -> Response:
+def _changed(
+    ids: Sequence[str], outcomes: Sequence[PenstockError | None], failures: Failures
+) -> Response:
     failed = [
-        FailedId(id=each, error=describe_failure(outcome))
+        FailedId(id=each, error=failures.of(outcome))
         for each, outcome in zip(ids, outcomes, strict=True)
         if outcome is not None
     ]

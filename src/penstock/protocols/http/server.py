@@ -8,8 +8,7 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from penstock.protocols.http.connection import connection_class
-from penstock.protocols.http.endpoints import GuestDoor, Shortcut
-from penstock.protocols.http.routing import Shapes
+from penstock.protocols.http.routing import ShortWay
 
 STOP_WAIT_S = 5
 # Longer than the longest poll, so that a consumer keeps its connection.
@@ -27,14 +26,12 @@ class HttpServer:
         self._ticks = asyncio.get_running_loop().create_task(server.main_loop(), name="http")
 
     @classmethod
-    async def start(
-        cls, app: ASGIApp, *, host: str, port: int, shortcuts: Shapes[Shortcut | GuestDoor] | None
-    ) -> Self:
+    async def start(cls, app: ASGIApp, *, host: str, port: int, short_way: ShortWay | None) -> Self:
         """Return once connections are accepted; an address that is taken raises `OSError`."""
         listener = _bind(host, port)
         config = uvicorn.Config(
             app,
-            http=connection_class(shortcuts or Shapes()),
+            http=connection_class(short_way),
             ws="none",
             lifespan="off",
             access_log=False,
@@ -60,13 +57,13 @@ class HttpServer:
 
 
 async def serve_http(
-    app: ASGIApp, host: str, port: int, *, shortcuts: Shapes[Shortcut | GuestDoor] | None = None
+    app: ASGIApp, host: str, port: int, *, short_way: ShortWay | None = None
 ) -> HttpServer:
     """Serve `app` until `stop()`; port 0 takes any free port, which `.port` tells.
 
-    Requests that one of `shortcuts` can answer do not reach the application.
+    Requests that take the short way do not reach the application.
     """
-    return await HttpServer.start(app, host=host, port=port, shortcuts=shortcuts)
+    return await HttpServer.start(app, host=host, port=port, short_way=short_way)
 
 
 def _bind(host: str, port: int) -> socket.socket:

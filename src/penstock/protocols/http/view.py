@@ -38,6 +38,7 @@ from penstock.broker import (
     SettingValue,
     StageBatch,
     StagedRunStatus,
+    Statistics,
     TaskStatus,
     Topic,
     TopicFence,
@@ -441,6 +442,10 @@ class NodeView(Protocol):
     @property
     def registry(self) -> CollectorRegistry:
         """Everything that the node counts."""
+
+    @property
+    def statistics(self) -> Statistics:
+        """Where requests and errors of the door are counted."""
 
     @property
     def metadata(self) -> MetadataView:

@@ -12,8 +12,10 @@ from kio.schema.api_versions.v4 import response as wire
 from kio.schema.errors import ErrorCode
 from kio.static.primitive import i16
 
+from penstock.errors import UnsupportedVersion
 from penstock.protocols.kafka.api import Api, Reply, Request
 from penstock.protocols.kafka.codec import API_VERSIONS_KEY, NO_THROTTLE, encode_body, frame_bytes
+from penstock.protocols.kafka.errors import error_code
 
 VERSIONS = range(5)
 
@@ -43,7 +45,9 @@ def api_versions_api(others: Iterable[Api]) -> Api:
         if version in VERSIONS:
             reply([frame_bytes(request.header, body(version, ErrorCode.none))])
         else:
-            reply([frame_bytes(request.header, body(0, ErrorCode.unsupported_version))])
+            error = UnsupportedVersion(f"ApiVersions version {version} is not supported")
+            code = error_code(error, request.context.broker)
+            reply([frame_bytes(request.header, body(0, code))])
 
     api = Api(API_VERSIONS_KEY, "ApiVersions", VERSIONS[0], VERSIONS[-1], start)
     listed.extend((*others, api))

@@ -15,6 +15,7 @@ from kio.schema.sync_group.v5 import request as sync_in
 from kio.schema.sync_group.v5 import response as sync_out
 from kio.static.primitive import i32
 
+from penstock.broker import Broker
 from penstock.errors import MemberIdRequired, PenstockError
 from penstock.groups import (
     Heartbeat,
@@ -74,7 +75,7 @@ async def _join_group(request: Request, message: join_in.JoinGroupRequest, reply
         joined = await _joined(message, request)
         response = _join_answer(joined)
     except PenstockError as error:
-        response = _join_refusal(message, error)
+        response = _join_refusal(message, error, request.context.broker)
     reply([encode_response(request.header, response)])
 
 
@@ -128,12 +129,12 @@ def _join_answer(joined: Joined) -> join_out.JoinGroupResponse:
 
 
 def _join_refusal(
-    message: join_in.JoinGroupRequest, error: PenstockError
+    message: join_in.JoinGroupRequest, error: PenstockError, broker: Broker
 ) -> join_out.JoinGroupResponse:
     member_id = error.member_id if isinstance(error, MemberIdRequired) else message.member_id
     return join_out.JoinGroupResponse(
         throttle_time=NO_THROTTLE,
-        error_code=error_code(error),
+        error_code=error_code(error, broker),
         protocol_name=None,
         leader="",
         member_id=member_id,
@@ -162,7 +163,7 @@ async def _sync_group(
         )
     except PenstockError as error:
         return sync_out.SyncGroupResponse(
-            throttle_time=NO_THROTTLE, error_code=error_code(error), assignment=b""
+            throttle_time=NO_THROTTLE, error_code=error_code(error, context.broker), assignment=b""
         )
     assert isinstance(answer, Synced), answer
     return sync_out.SyncGroupResponse(
@@ -190,7 +191,7 @@ async def _heartbeat(
             ),
         )
     except PenstockError as error:
-        code = error_code(error)
+        code = error_code(error, context.broker)
     return beat_out.HeartbeatResponse(throttle_time=NO_THROTTLE, error_code=code)
 
 
@@ -210,7 +211,7 @@ async def _leave_group(
         )
     except PenstockError as error:
         return leave_out.LeaveGroupResponse(
-            throttle_time=NO_THROTTLE, error_code=error_code(error), members=()
+            throttle_time=NO_THROTTLE, error_code=error_code(error, context.broker), members=()
         )
     assert isinstance(answer, Left), answer
     return leave_out.LeaveGroupResponse(
@@ -220,7 +221,7 @@ async def _leave_group(
             leave_out.MemberResponse(
                 member_id=leaver.member_id,
                 group_instance_id=leaver.group_instance_id,
-                error_code=error_code(error),
+                error_code=error_code(error, context.broker),
             )
             for leaver, error in zip(request.members, answer.results, strict=True)
         ),

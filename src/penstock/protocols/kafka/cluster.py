@@ -13,10 +13,10 @@ from kio.schema.types import BrokerId, ProducerId, TopicName
 from kio.static.primitive import i16, i32, i64
 
 from penstock.broker import Partition
-from penstock.errors import PenstockError
+from penstock.errors import InvalidRequest, PenstockError
 from penstock.protocols.kafka.api import Api, Context, plain_api
 from penstock.protocols.kafka.codec import NO_THROTTLE
-from penstock.protocols.kafka.errors import error_code
+from penstock.protocols.kafka.errors import count_error, error_code
 
 _PRODUCER_EPOCH_MAX = 2**15 - 2
 
@@ -100,6 +100,7 @@ async def _init_producer_id(
 ) -> producer_out.InitProducerIdResponse:
     """Give an idempotent producer its id, or the next epoch of the id that it has."""
     if request.transactional_id is not None:
+        count_error(InvalidRequest("transactions are not supported"), context.broker)
         return producer_out.InitProducerIdResponse(
             throttle_time=NO_THROTTLE,
             error_code=ErrorCode.transactional_id_authorization_failed,
@@ -113,7 +114,9 @@ async def _init_producer_id(
             producer_id, epoch = await context.broker.new_producer_id(), 0
     except PenstockError as error:
         return producer_out.InitProducerIdResponse(
-            throttle_time=NO_THROTTLE, error_code=error_code(error), producer_epoch=i16(-1)
+            throttle_time=NO_THROTTLE,
+            error_code=error_code(error, context.broker),
+            producer_epoch=i16(-1),
         )
     return producer_out.InitProducerIdResponse(
         throttle_time=NO_THROTTLE,

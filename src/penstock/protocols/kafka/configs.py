@@ -80,7 +80,7 @@ async def _describe_configs(
         try:
             configs = _describe(resource, request, context.broker)
         except PenstockError as error:
-            code, message = error_code(error), str(error)
+            code, message = error_code(error, context.broker), str(error)
         results.append(
             describe_out.DescribeConfigsResult(
                 error_code=code,
@@ -215,7 +215,7 @@ async def _change_configs(
         try:
             changed, removed = _changes(resource, context.broker)
         except PenstockError as error:
-            code, message = error_code(error), str(error)
+            code, message = error_code(error, context.broker), str(error)
         else:
             code, message = await _change(
                 resource, context.broker, changed, removed, dry_run=request.validate_only
@@ -295,7 +295,7 @@ async def _change(
             resource.resource_name, changed, removed, dry_run=dry_run
         )
     except PenstockError as error:
-        return error_code(error), str(error)
+        return error_code(error, broker), str(error)
     return ErrorCode.none, None
 
 

@@ -47,7 +47,7 @@ async def _heartbeat(
     except PenstockError as error:
         return beat_out.ConsumerGroupHeartbeatResponse(
             throttle_time=NO_THROTTLE,
-            **error_fields(error),
+            **error_fields(error, context.broker),
             member_epoch=i32(0),
             heartbeat_interval=_NO_INTERVAL,
         )
@@ -127,7 +127,7 @@ async def _described(
         )
     except PenstockError as error:
         return describe_out.DescribedGroup(
-            **error_fields(error),
+            **error_fields(error, context.broker),
             group_id=group_id,
             group_state="Dead",
             group_epoch=i32(0),

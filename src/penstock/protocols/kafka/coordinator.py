@@ -9,10 +9,10 @@ from kio.schema.find_coordinator.v6 import response as wire_out
 from kio.schema.types import BrokerId
 from kio.static.primitive import i32
 
-from penstock.errors import PenstockError
+from penstock.errors import InvalidRequest, PenstockError
 from penstock.protocols.kafka.api import Api, Context, plain_api
 from penstock.protocols.kafka.codec import NO_THROTTLE
-from penstock.protocols.kafka.errors import error_code
+from penstock.protocols.kafka.errors import count_error, error_code
 
 _GROUP = 0
 _TRANSACTION = 1
@@ -41,7 +41,7 @@ async def _find_coordinator(
         coordinators=tuple(
             _group_coordinator(key, context)
             if request.key_type == _GROUP
-            else _no_coordinator(key, int(request.key_type))
+            else _no_coordinator(key, int(request.key_type), context)
             for key in request.coordinator_keys
         ),
     )
@@ -51,7 +51,7 @@ def _group_coordinator(key: str, context: Context) -> wire_out.Coordinator:
     try:
         node = context.broker.coordinator_of(key)
     except PenstockError as error:
-        return _nowhere(key, error_code(error), str(error))
+        return _nowhere(key, error_code(error, context.broker), str(error))
     return wire_out.Coordinator(
         key=key,
         node_id=BrokerId(node.node_id),
@@ -62,15 +62,18 @@ def _group_coordinator(key: str, context: Context) -> wire_out.Coordinator:
     )
 
 
-def _no_coordinator(key: str, key_type: int) -> wire_out.Coordinator:
+def _no_coordinator(key: str, key_type: int, context: Context) -> wire_out.Coordinator:
     if key_type == _TRANSACTION:
         # Most codes make clients ask for ever; this one ends the transactional producer at once.
         code = ErrorCode.transactional_id_authorization_failed
-        message = "transactions are not supported by this node"
+        error = InvalidRequest("transactions are not supported by this node")
     else:
         code = ErrorCode.invalid_request
-        message = f"coordinators are found for groups (key type {_GROUP}), not for type {key_type}"
-    return _nowhere(key, code, message)
+        error = InvalidRequest(
+            f"coordinators are found for groups (key type {_GROUP}), not for type {key_type}"
+        )
+    count_error(error, context.broker)
+    return _nowhere(key, code, str(error))
 
 
 def _nowhere(key: str, code: ErrorCode, message: str) -> wire_out.Coordinator:

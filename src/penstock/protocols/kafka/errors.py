@@ -1,10 +1,14 @@
-"""Our errors as Kafka's error codes: one table, used by every API."""
+"""Our errors as Kafka's error codes: one table, used by every API.
+
+An error is counted where it is translated, so that none is answered without being counted.
+"""
 
 from typing import TypedDict
 
 from kio.schema.errors import ErrorCode
 
 from penstock import errors
+from penstock.broker import Broker
 from penstock.errors import PenstockError
 
 # The most specific class comes first in an error's own order of classes, so each may appear once.
@@ -80,15 +84,27 @@ class ErrorFields(TypedDict):
     error_message: str | None
 
 
-def error_fields(error: PenstockError | None) -> ErrorFields:
-    """Return the fields of an error, or of none."""
-    return ErrorFields(error_code=error_code(error), error_message=str(error) if error else None)
+def error_fields(error: PenstockError | None, broker: Broker) -> ErrorFields:
+    """Return the fields of an error that is answered, or of none."""
+    code = error_code(error, broker)
+    return ErrorFields(error_code=code, error_message=str(error) if error else None)
 
 
-def error_code(error: PenstockError | None) -> ErrorCode:
-    """Return the code of the most specific class of an error, or that of none."""
+def error_code(error: PenstockError | None, broker: Broker) -> ErrorCode:
+    """Return the code of an error that is answered, or that of none."""
     if error is None:
         return ErrorCode.none
+    count_error(error, broker)
+    return code_of(error)
+
+
+def count_error(error: PenstockError, broker: Broker) -> None:
+    """Count an error whose code comes into the answer by other ways than `error_code`."""
+    broker.statistics.count_error("kafka", type(error).__name__)
+
+
+def code_of(error: PenstockError) -> ErrorCode:
+    """Return the code of the most specific class of an error, without counting it."""
     for cls in type(error).__mro__:
         if cls in ERROR_CODES:
             return ERROR_CODES[cls]

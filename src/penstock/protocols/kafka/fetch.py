@@ -23,7 +23,7 @@ from penstock.protocols.kafka.codec import (
     response_prefix,
     text_bytes,
 )
-from penstock.protocols.kafka.errors import error_code
+from penstock.protocols.kafka.errors import code_of, count_error
 from penstock.protocols.kafka.fetch_session import (
     FINAL_EPOCH,
     FIRST_EPOCH,
@@ -75,6 +75,7 @@ async def _answer(request: Request, message: Any, sessions: FetchSessions, reply
     try:
         session = _session_of(message, wanted, names, sessions)
     except PenstockError as error:
+        count_error(error, broker)
         reply(encode_fetch(request.header, _Answer((), {}, 0, error)))
         return
     requests = list(session.requests.values()) if session else wanted
@@ -91,7 +92,7 @@ async def _answer(request: Request, message: Any, sessions: FetchSessions, reply
         session.news(found)
     for fetched in found:
         if fetched.error is not None:
-            broker.statistics.count_error("kafka", type(fetched.error).__name__)
+            count_error(fetched.error, broker)
     session_id = session.session_id if session else 0
     reply(encode_fetch(request.header, _Answer(found, names.ids, session_id)))
 
@@ -181,7 +182,7 @@ def encode_fetch(header: RequestHeader, answer: _Answer) -> list[Part]:
     version = header.version
     is_flexible = version >= _FLEXIBLE_FROM
     out = _Parts(response_prefix(header))
-    code = error_code(answer.error).value if answer.error else 0
+    code = code_of(answer.error).value if answer.error else 0
     if version >= _SESSIONS_FROM:
         out.add(_HEAD.pack(0, code, answer.session_id))
     else:
@@ -207,7 +208,7 @@ def encode_fetch(header: RequestHeader, answer: _Answer) -> list[Part]:
 
 def _encode_partition(out: "_Parts", fetched: Fetched, version: int) -> None:
     is_flexible = version >= _FLEXIBLE_FROM
-    code = error_code(fetched.error).value if fetched.error else 0
+    code = code_of(fetched.error).value if fetched.error else 0
     # Without transactions everything that is committed is stable.
     out.add(
         _PARTITION.pack(

@@ -74,7 +74,7 @@ async def _list_groups(
             ]
         listed += _share_groups(request, context.broker)
     except PenstockError as error:
-        code = error_code(error)
+        code = error_code(error, context.broker)
     return list_out.ListGroupsResponse(
         throttle_time=NO_THROTTLE, error_code=code, groups=tuple(listed)
     )
@@ -121,7 +121,7 @@ async def _described(
         )
     except PenstockError as error:
         return describe_out.DescribedGroup(
-            **error_fields(error),
+            **error_fields(error, context.broker),
             group_id=group_id,
             group_state=_DEAD,
             protocol_type="",
@@ -189,5 +189,5 @@ async def _deleted(group_id: GroupId, context: Context) -> ErrorCode:
             group_id, lambda ticket: DeleteGroup(ticket=ticket, group_id=group_id)
         )
     except PenstockError as error:
-        return error_code(error)
+        return error_code(error, context.broker)
     return ErrorCode.none

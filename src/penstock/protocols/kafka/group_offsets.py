@@ -79,8 +79,8 @@ def _parted(
     return frozenset(known), refused
 
 
-def _code(place: TopicPartition, refused: Refusals) -> ErrorCode:
-    return error_code(refused[place]) if place in refused else ErrorCode.none
+def _code(place: TopicPartition, refused: Refusals, broker: Broker) -> ErrorCode:
+    return error_code(refused.get(place), broker)
 
 
 # Committing.
@@ -112,7 +112,11 @@ async def commit_offsets(
                 partitions=tuple(
                     commit_out.OffsetCommitResponsePartition(
                         partition_index=each.partition_index,
-                        error_code=_code(TopicPartition(topic.name, each.partition_index), refused),
+                        error_code=_code(
+                            TopicPartition(topic.name, each.partition_index),
+                            refused,
+                            context.broker,
+                        ),
                     )
                     for each in topic.partitions
                 ),
@@ -197,7 +201,7 @@ async def _group_offsets(
             ),
         )
     except PenstockError as error:
-        code = error_code(error)
+        code = error_code(error, context.broker)
         return fetch_out.OffsetFetchResponseGroup(
             group_id=group.group_id,
             topics=_by_topic(wanted or (), lambda place: _no_position(place, code)),
@@ -314,7 +318,7 @@ async def _delete_offsets(
         refused |= answer.refused
     except PenstockError as error:
         return delete_out.OffsetDeleteResponse(
-            error_code=error_code(error), throttle_time=NO_THROTTLE, topics=()
+            error_code=error_code(error, context.broker), throttle_time=NO_THROTTLE, topics=()
         )
     return delete_out.OffsetDeleteResponse(
         error_code=ErrorCode.none,
@@ -325,7 +329,11 @@ async def _delete_offsets(
                 partitions=tuple(
                     delete_out.OffsetDeleteResponsePartition(
                         partition_index=each.partition_index,
-                        error_code=_code(TopicPartition(topic.name, each.partition_index), refused),
+                        error_code=_code(
+                            TopicPartition(topic.name, each.partition_index),
+                            refused,
+                            context.broker,
+                        ),
                     )
                     for each in topic.partitions
                 ),

@@ -22,9 +22,10 @@ from kio.schema.types import TopicName
 from kio.static.primitive import i64
 
 from penstock.broker import Broker
-from penstock.errors import TopicNotFound
+from penstock.errors import TopicIdMismatch, TopicNotFound
 from penstock.protocols.kafka.api import Api, Context, Reply, Request, plain_api
 from penstock.protocols.kafka.codec import NO_THROTTLE, carry_over
+from penstock.protocols.kafka.errors import error_code
 from penstock.protocols.kafka.group_offsets import (
     commit_offsets,
     fetch_offsets,
@@ -87,7 +88,11 @@ async def _commit_offsets(
         )
         for topic in answer.topics
     ]
-    topics += [_unknown_commit(topic) for topic in request.topics if topic.topic_id not in names]
+    topics += [
+        _unknown_commit(topic, context.broker)
+        for topic in request.topics
+        if topic.topic_id not in names
+    ]
     return commit_out.OffsetCommitResponse(throttle_time=NO_THROTTLE, topics=tuple(topics))
 
 
@@ -114,13 +119,14 @@ def _named_commit(
 
 
 def _unknown_commit(
-    topic: commit_in.OffsetCommitRequestTopic,
+    topic: commit_in.OffsetCommitRequestTopic, broker: Broker
 ) -> commit_out.OffsetCommitResponseTopic:
     return commit_out.OffsetCommitResponseTopic(
         topic_id=topic.topic_id,
         partitions=tuple(
             commit_out.OffsetCommitResponsePartition(
-                partition_index=each.partition_index, error_code=ErrorCode.unknown_topic_id
+                partition_index=each.partition_index,
+                error_code=error_code(_unknown(topic.topic_id), broker),
             )
             for each in topic.partitions
         ),
@@ -190,13 +196,15 @@ def _fetched_by_id(
         if topic.name in ids
     ]
     topics += [
-        _unknown_fetch(topic) for topic in wanted.topics or () if topic.topic_id not in names
+        _unknown_fetch(topic, broker)
+        for topic in wanted.topics or ()
+        if topic.topic_id not in names
     ]
     return fetch_out.OffsetFetchResponseGroup(group_id=found.group_id, topics=tuple(topics))
 
 
 def _unknown_fetch(
-    topic: fetch_in.OffsetFetchRequestTopics,
+    topic: fetch_in.OffsetFetchRequestTopics, broker: Broker
 ) -> fetch_out.OffsetFetchResponseTopics:
     return fetch_out.OffsetFetchResponseTopics(
         topic_id=topic.topic_id,
@@ -205,8 +213,12 @@ def _unknown_fetch(
                 partition_index=partition,
                 committed_offset=i64(-1),
                 metadata="",
-                error_code=ErrorCode.unknown_topic_id,
+                error_code=error_code(_unknown(topic.topic_id), broker),
             )
             for partition in topic.partition_indexes
         ),
     )
+
+
+def _unknown(topic_id: uuid.UUID | None) -> TopicIdMismatch:
+    return TopicIdMismatch(f"no topic has the id {topic_id}")

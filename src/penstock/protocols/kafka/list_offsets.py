@@ -60,7 +60,7 @@ def _partition_offset(
         offset, timestamp = _find_offset(partition, wanted.timestamp)
     except PenstockError as error:
         return list_out.ListOffsetsPartitionResponse(
-            partition_index=wanted.partition_index, error_code=error_code(error)
+            partition_index=wanted.partition_index, error_code=error_code(error, context.broker)
         )
     return list_out.ListOffsetsPartitionResponse(
         partition_index=wanted.partition_index,
@@ -107,7 +107,9 @@ def _epoch_end(
         check_epoch(partition, wanted.current_leader_epoch)
         found = partition.end_offset_of_epoch(wanted.leader_epoch)
     except PenstockError as error:
-        return epoch_out.EpochEndOffset(error_code=error_code(error), partition=wanted.partition)
+        return epoch_out.EpochEndOffset(
+            error_code=error_code(error, context.broker), partition=wanted.partition
+        )
     epoch, end_offset = found or (-1, -1)
     return epoch_out.EpochEndOffset(
         error_code=ErrorCode.none,

@@ -6,6 +6,7 @@ cluster's metadata changes.
 
 import asyncio
 import uuid
+from contextlib import suppress
 from typing import Any
 
 from kio.schema.errors import ErrorCode
@@ -107,11 +108,9 @@ async def _create_missing(message: wire_in.MetadataRequest, context: Context) ->
         return
     for topic in message.topics or ():
         if topic.name and topic.name not in broker.metadata.topics:
-            try:
+            # The answer says why not: the topic is not there, or its name is wrong.
+            with suppress(PenstockError):
                 await broker.topics.find_or_create(topic.name)
-            except PenstockError as error:
-                # The answer says why: the topic is not there, or its name is wrong.
-                broker.statistics.count_error("kafka", type(error).__name__)
 
 
 def _response(message: wire_in.MetadataRequest, context: Context) -> wire.MetadataResponse:
@@ -142,7 +141,7 @@ def _named_topic(
         return _topic(_find(wanted, context), context)
     except PenstockError as error:
         return wire.MetadataResponseTopic(
-            error_code=error_code(error),
+            error_code=error_code(error, context.broker),
             name=None if wanted.topic_id else wanted.name,
             topic_id=wanted.topic_id,
             partitions=(),
@@ -173,9 +172,10 @@ def _topic(topic: Topic, context: Context) -> wire.MetadataResponseTopic:
 
 def _partition(place: TopicPartition, context: Context) -> wire.MetadataResponsePartition:
     leader, term = context.broker.leader_of(place)
+    error = None if leader >= 0 else Unavailable(f"nobody leads {place}")
     nodes = tuple(BrokerId(node) for node in context.broker.replicas_of(place))
     return wire.MetadataResponsePartition(
-        error_code=ErrorCode.none if leader >= 0 else ErrorCode.leader_not_available,
+        error_code=error_code(error, context.broker),
         partition_index=i32(place.partition),
         leader_id=BrokerId(leader),
         leader_epoch=i32(term),

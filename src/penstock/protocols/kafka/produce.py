@@ -23,7 +23,7 @@ from penstock.protocols.kafka.codec import (
     text_bytes,
 )
 from penstock.protocols.kafka.deadlines import Deadlines, Due
-from penstock.protocols.kafka.errors import error_code
+from penstock.protocols.kafka.errors import code_of, count_error
 
 VERSIONS = range(3, 13)
 _ACKS = (-1, 0, 1)
@@ -162,7 +162,7 @@ class _ProduceCall:
         answers = [answer for answer in self._answers if answer is not None]
         for answer in answers:
             if answer.error is not None:
-                self._broker.statistics.count_error("kafka", type(answer.error).__name__)
+                count_error(answer.error, self._broker)
         if self._decoded.acks != 0:
             header = self._request.header
             self._reply([frame_bytes(header, encode_answers(answers, header.version))])
@@ -273,7 +273,7 @@ def encode_answers(answers: list[PartitionAnswer], version: int) -> bytes:
 
 def _encode_answer(answer: PartitionAnswer, version: int) -> bytes:
     is_flexible = version >= _FLEXIBLE_FROM
-    code = error_code(answer.error).value if answer.error else 0
+    code = code_of(answer.error).value if answer.error else 0
     out = _PARTITION_ANSWER.pack(answer.place.partition, code, answer.offset, answer.append_time_ms)
     if version >= _START_OFFSET_FROM:
         out += _INT64.pack(answer.start_offset)

@@ -131,12 +131,12 @@ def _fetch_response(
         by_place.setdefault(place, SharePartition(place))
     by_topic: dict[str, list[fetch_out.PartitionData]] = {}
     for place, partition in by_place.items():
-        data = _partition(partition, said.errors.get(place))
+        data = _partition(partition, said.errors.get(place), broker)
         by_topic.setdefault(place.topic, []).append(data)
     lock_ms = _lock_ms(broker, group_id, found)
     return fetch_out.ShareFetchResponse(
         throttle_time=NO_THROTTLE,
-        **error_fields(error),
+        **error_fields(error, broker),
         acquisition_lock_timeout=i32Timedelta.parse(dt.timedelta(milliseconds=lock_ms)),
         responses=tuple(
             fetch_out.ShareFetchableTopicResponse(
@@ -160,13 +160,13 @@ def _topic_id(broker: Broker, said: _Said, topic: str) -> uuid.UUID | None:
 
 
 def _partition(
-    partition: SharePartition, ack_error: PenstockError | None
+    partition: SharePartition, ack_error: PenstockError | None, broker: Broker
 ) -> fetch_out.PartitionData:
     error = partition.error
     return fetch_out.PartitionData(
         partition_index=i32(partition.place.partition),
-        **error_fields(error),
-        acknowledge_error_code=i16(error_code(ack_error).value),
+        **error_fields(error, broker),
+        acknowledge_error_code=i16(error_code(ack_error, broker).value),
         acknowledge_error_message=str(ack_error) if ack_error else None,
         current_leader=_UNKNOWN_LEADER,
         records=_records(partition.acquired),
@@ -218,13 +218,13 @@ async def _acknowledge(
         by_topic.setdefault(place.topic, []).append(
             ack_out.PartitionData(
                 partition_index=i32(place.partition),
-                **error_fields(failed),
+                **error_fields(failed, broker),
                 current_leader=_UNKNOWN_ACK_LEADER,
             )
         )
     return ack_out.ShareAcknowledgeResponse(
         throttle_time=NO_THROTTLE,
-        **error_fields(error),
+        **error_fields(error, broker),
         responses=tuple(
             ack_out.ShareAcknowledgeTopicResponse(
                 topic_id=said.ids[topic], partitions=tuple(partitions)

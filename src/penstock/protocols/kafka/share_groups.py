@@ -47,7 +47,7 @@ async def _heartbeat(
     except PenstockError as error:
         return beat_out.ShareGroupHeartbeatResponse(
             throttle_time=NO_THROTTLE,
-            **error_fields(error),
+            **error_fields(error, context.broker),
             member_epoch=i32(0),
             heartbeat_interval=_NO_INTERVAL,
         )
@@ -88,7 +88,7 @@ def _described(group_id: GroupId, context: Context, operations: i32) -> describe
         group = context.broker.share.members_of(group_id)
     except PenstockError as error:
         return describe_out.DescribedGroup(
-            **error_fields(error),
+            **error_fields(error, context.broker),
             group_id=group_id,
             group_state="Dead",
             group_epoch=i32(0),

@@ -63,7 +63,7 @@ async def _described(
     except PenstockError as error:
         failure = error
     return describe_out.DescribeShareGroupOffsetsResponseGroup(
-        group_id=group.group_id, topics=tuple(topics), **error_fields(failure)
+        group_id=group.group_id, topics=tuple(topics), **error_fields(failure, broker)
     )
 
 
@@ -85,23 +85,20 @@ async def _positions(
         elif by_number and number not in by_number:
             error = Unavailable(f"partition {number} of topic {topic!r} has no leader")
         epoch = _NO_EPOCH if error else i32(broker.leader_of(TopicPartition(topic, number))[1])
-        shown.append(_position(number, by_number.get(number), epoch, error))
+        stand = by_number.get(number)
+        shown.append(
+            describe_out.DescribeShareGroupOffsetsResponsePartition(
+                partition_index=i32(number),
+                start_offset=i64(stand.floor) if stand else _NO_POSITION,
+                leader_epoch=epoch,
+                lag=i64(stand.unsettled) if stand else _NO_LAG,
+                **error_fields(error, broker),
+            )
+        )
     return describe_out.DescribeShareGroupOffsetsResponseTopic(
         topic_name=TopicName(topic),
         topic_id=found.public_id if found else None,
         partitions=tuple(shown),
-    )
-
-
-def _position(
-    number: int, status: PartitionGroupStatus | None, epoch: i32, error: PenstockError | None
-) -> describe_out.DescribeShareGroupOffsetsResponsePartition:
-    return describe_out.DescribeShareGroupOffsetsResponsePartition(
-        partition_index=i32(number),
-        start_offset=i64(status.floor) if status else _NO_POSITION,
-        leader_epoch=epoch,
-        lag=i64(status.unsettled) if status else _NO_LAG,
-        **error_fields(error),
     )
 
 
@@ -114,7 +111,7 @@ async def _alter_offsets(
     if refusal is None:
         responses += [await _altered(request.group_id, each, broker) for each in request.topics]
     return alter_out.AlterShareGroupOffsetsResponse(
-        throttle_time=NO_THROTTLE, **error_fields(refusal), responses=tuple(responses)
+        throttle_time=NO_THROTTLE, **error_fields(refusal, broker), responses=tuple(responses)
     )
 
 
@@ -137,7 +134,7 @@ async def _altered(
         failure = await _failure(broker.share.move_to(group_id, place, partition.start_offset))
         partitions.append(
             alter_out.AlterShareGroupOffsetsResponsePartition(
-                partition_index=partition.partition_index, **error_fields(failure)
+                partition_index=partition.partition_index, **error_fields(failure, broker)
             )
         )
     return alter_out.AlterShareGroupOffsetsResponseTopic(
@@ -171,7 +168,7 @@ async def _delete_offsets(
         names = [topic.topic_name for topic in request.topics]
         responses += [await _deleted(request.group_id, name, broker) for name in names]
     return delete_out.DeleteShareGroupOffsetsResponse(
-        throttle_time=NO_THROTTLE, **error_fields(refusal), responses=tuple(responses)
+        throttle_time=NO_THROTTLE, **error_fields(refusal, broker), responses=tuple(responses)
     )
 
 
@@ -183,5 +180,5 @@ async def _deleted(
         # It has no position there, which is what was asked for.
         failure = None
     return delete_out.DeleteShareGroupOffsetsResponseTopic(
-        topic_name=topic, topic_id=_topic_id(topic, broker), **error_fields(failure)
+        topic_name=topic, topic_id=_topic_id(topic, broker), **error_fields(failure, broker)
     )

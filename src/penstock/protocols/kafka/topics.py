@@ -45,7 +45,7 @@ async def _create_topics(
                 raise InvalidRequest(f"topic {topic.name!r} stands twice in one request")
             await context.broker.topics.create(_new_topic(topic), dry_run=request.validate_only)
         except PenstockError as error:
-            results.append(_refused_topic(topic.name, error))
+            results.append(_refused_topic(topic.name, error, context.broker))
         else:
             results.append(_created_topic(topic, context.broker, request.validate_only))
     return create_out.CreateTopicsResponse(throttle_time=NO_THROTTLE, topics=tuple(results))
@@ -89,11 +89,13 @@ def _created_topic(
     )
 
 
-def _refused_topic(name: TopicName, error: PenstockError) -> create_out.CreatableTopicResult:
+def _refused_topic(
+    name: TopicName, error: PenstockError, broker: Broker
+) -> create_out.CreatableTopicResult:
     return create_out.CreatableTopicResult(
         name=name,
         topic_id=None,
-        **error_fields(error),
+        **error_fields(error, broker),
         configs=(),
     )
 
@@ -121,7 +123,7 @@ async def _delete_topics(
             await context.broker.topics.delete(name)
             code, message = ErrorCode.none, None
         except PenstockError as error:
-            code, message = error_code(error), str(error)
+            code, message = error_code(error, context.broker), str(error)
         results.append(
             delete_out.DeletableTopicResult(
                 name=name, topic_id=topic.topic_id, error_code=code, error_message=message
@@ -149,7 +151,7 @@ async def _create_partitions(
             await context.broker.topics.grow(topic.name, topic.count, dry_run=request.validate_only)
             code, message = ErrorCode.none, None
         except PenstockError as error:
-            code, message = error_code(error), str(error)
+            code, message = error_code(error, context.broker), str(error)
         results.append(
             grow_out.CreatePartitionsTopicResult(
                 name=topic.name, error_code=code, error_message=message
@@ -183,7 +185,7 @@ async def _delete_below(
         low_watermark = await partition.delete_records(end)
         code = ErrorCode.none
     except PenstockError as error:
-        low_watermark, code = Offset(-1), error_code(error)
+        low_watermark, code = Offset(-1), error_code(error, context.broker)
     return records_out.DeleteRecordsPartitionResult(
         partition_index=wanted.partition_index, low_watermark=i64(low_watermark), error_code=code
     )

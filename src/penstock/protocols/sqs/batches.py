@@ -4,8 +4,9 @@ import re
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
+from penstock.broker import Statistics
 from penstock.errors import PenstockError
-from penstock.protocols.sqs.errors import SqsError, code_of
+from penstock.protocols.sqs.errors import SqsError, answered_code
 
 ENTRIES_MAX = 10
 _ID = re.compile(r"[A-Za-z0-9_-]{1,80}")
@@ -43,7 +44,9 @@ def read_entries(parameters: Mapping[str, Any]) -> list[Entry]:
 
 
 async def answer_batch(
-    entries: list[Entry], run: Callable[[list[Entry]], Awaitable[list[EntryResult]]]
+    entries: list[Entry],
+    run: Callable[[list[Entry]], Awaitable[list[EntryResult]]],
+    statistics: Statistics,
 ) -> dict[str, Any]:
     """Run a batch and report what became of each entry."""
     results = await run(entries)
@@ -52,7 +55,7 @@ async def answer_batch(
         if isinstance(result, dict):
             successful.append({"Id": entry["Id"], **result})
         else:
-            code = code_of(result)
+            code = answered_code(result, statistics)
             failed.append(
                 {
                     "Id": entry["Id"],

@@ -6,7 +6,7 @@ from typing import Any, Protocol
 
 from penstock.errors import PenstockError
 from penstock.protocols.sqs.codec import Call, Reply, decode_call, encode_error, encode_reply
-from penstock.protocols.sqs.errors import SqsError, code_of
+from penstock.protocols.sqs.errors import SqsError, answered_code
 from penstock.protocols.sqs.mover import Mover
 from penstock.protocols.sqs.moving import MoveActions
 from penstock.protocols.sqs.options import SqsOptions
@@ -104,7 +104,8 @@ class SqsDoor:
             call = decode_call(request.headers, request.body, request.query)
             return encode_reply(call, await self._run(call, request), request_id)
         except (SqsError, PenstockError) as error:
-            return encode_error(code_of(error), str(error), request_id, is_json=is_json)
+            code = answered_code(error, self._view.statistics)
+            return encode_error(code, str(error), request_id, is_json=is_json)
 
     def _check_signature(self, request: HttpRequest) -> None:
         if self._access_keys:
@@ -120,6 +121,7 @@ class SqsDoor:
                 SqsError.INVALID_ACTION,
                 f"The action {call.action[:80]} is not valid for this endpoint.",
             )
+        self._view.statistics.count_request("sqs", call.action)
         parameters = call.parameters
         if not call.is_json and "QueueUrl" not in parameters and request.path.strip("/"):
             parameters = {**parameters, "QueueUrl": f"{request.site}{request.path}"}

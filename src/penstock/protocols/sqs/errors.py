@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
+from penstock.broker import Statistics
 from penstock.errors import (
     Conflict,
     InvalidReceipt,
@@ -92,8 +93,10 @@ ERROR_CODES: tuple[tuple[type[PenstockError], ErrorCode], ...] = (
 )
 
 
-def code_of(error: PenstockError | SqsError) -> ErrorCode:
-    """Return the code under which a caller sees an error."""
+def answered_code(error: PenstockError | SqsError, statistics: Statistics) -> ErrorCode:
+    """Return the code under which a caller sees an error, and count it by its own name."""
     if isinstance(error, SqsError):
+        statistics.count_error("sqs", error.code.name)
         return error.code
+    statistics.count_error("sqs", type(error).__name__)
     return next(code for kind, code in ERROR_CODES if isinstance(error, kind))

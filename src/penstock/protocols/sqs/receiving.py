@@ -123,7 +123,9 @@ class ReceiveActions:
         """DeleteMessageBatch."""
         queue = self._queues.of(parameters)
         entries = read_entries(parameters)
-        return await answer_batch(entries, lambda batch: self._delete_all(queue, batch))
+        return await answer_batch(
+            entries, lambda batch: self._delete_all(queue, batch), self._view.statistics
+        )
 
     async def _delete_all(self, queue: Queue, entries: list[Entry]) -> list[EntryResult]:
         receipts = [text_of(entry, "ReceiptHandle") for entry in entries]
@@ -145,7 +147,9 @@ class ReceiveActions:
         """ChangeMessageVisibilityBatch."""
         queue = self._queues.of(parameters)
         entries = read_entries(parameters)
-        return await answer_batch(entries, lambda batch: self._change_all(queue, batch))
+        return await answer_batch(
+            entries, lambda batch: self._change_all(queue, batch), self._view.statistics
+        )
 
     async def _change_all(self, queue: Queue, entries: list[Entry]) -> list[EntryResult]:
         return [await self._change_one(queue, entry) for entry in entries]

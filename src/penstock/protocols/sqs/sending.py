@@ -53,7 +53,9 @@ class SendActions:
                 f"Batch requests cannot be longer than {MESSAGE_BYTES_MAX} bytes. You have sent"
                 f" {size_bytes} bytes.",
             )
-        return await answer_batch(entries, lambda batch: self._send_all(queue, batch))
+        return await answer_batch(
+            entries, lambda batch: self._send_all(queue, batch), self._view.statistics
+        )
 
     async def _send_all(self, queue: Queue, entries: list[Entry]) -> list[EntryResult]:
         read: list[NewMessage | SqsError] = []

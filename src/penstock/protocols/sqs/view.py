@@ -11,6 +11,7 @@ from penstock.broker import (
     NewMessage,
     NewTopic,
     Published,
+    Statistics,
     Topic,
 )
 from penstock.errors import PenstockError
@@ -126,6 +127,10 @@ class SqsView(Protocol):
     @property
     def node_id(self) -> int:
         """The node's number."""
+
+    @property
+    def statistics(self) -> Statistics:
+        """Where requests and errors of the door are counted."""
 
     def leader_of(self, place: TopicPartition) -> tuple[int, int]:
         """Return the node that leads a partition, or -1, and its term."""

@@ -14,6 +14,7 @@ from starlette.requests import Request
 from starlette.routing import Route
 
 from penstock import __version__
+from penstock.broker import Statistics
 from penstock.errors import (
     Corruption,
     NotLeader,
@@ -38,6 +39,7 @@ class FakeNode:
 
     node_id: int = 7
     registry: CollectorRegistry = field(default_factory=CollectorRegistry)
+    statistics: Statistics = field(default_factory=Statistics)
     failing: tuple[str, ...] = ()
     operations: Any = None
 

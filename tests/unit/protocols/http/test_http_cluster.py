@@ -11,7 +11,7 @@ import httpx
 import pytest
 from prometheus_client import CollectorRegistry
 
-from penstock.broker import ClusterStatus, NodeStatus, PartitionStatus
+from penstock.broker import ClusterStatus, NodeStatus, PartitionStatus, Statistics
 from penstock.cluster import Node, ReplicaStatus
 from penstock.errors import Conflict, PenstockError, Unavailable
 from penstock.ids import TopicPartition
@@ -105,6 +105,7 @@ class FakeNode:
     operations: FakeOperations = field(default_factory=FakeOperations)
     node_id: int = 1
     registry: CollectorRegistry = field(default_factory=CollectorRegistry)
+    statistics: Statistics = field(default_factory=Statistics)
 
     def uptime_s(self) -> float:
         return 1.0
