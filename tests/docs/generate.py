@@ -25,6 +25,7 @@ from penstock.broker import Statistics
 from penstock.cli.exits import exit_code
 from penstock.cli.main import EXIT_CODES, app
 from penstock.cli.options import URL_DEFAULT
+from penstock.client import Client
 from penstock.cluster import DEFINITIONS
 from penstock.config import NodeOptions, reference_markdown
 from penstock.protocols.http import create_app
@@ -211,12 +212,18 @@ def _option_row(option: _Parameter) -> tuple[str, str, str]:
     value = "" if option.type is bool else f" {option.info.metavar or _value_of(option.type)}"
     shown = option.info.show_default
     default = shown if isinstance(shown, str) else getattr(option.default, "value", option.default)
-    is_silent = option.type is bool or shown is False or default is None
     return (
         names + value.replace("|", "\\|"),
         option.info.help or "",
-        "" if is_silent else f"`{default}`",
+        _shown_default(option, default),
     )
+
+
+def _shown_default(option: _Parameter, default: Any) -> str:
+    if default is inspect.Parameter.empty:
+        return "required"
+    is_silent = option.type is bool or option.info.show_default is False or default is None
+    return "" if is_silent else f"`{default}`"
 
 
 def _value_of(kind: Any) -> str:
@@ -246,6 +253,7 @@ collection.""",
 
 def _metric_row(metric: Metric) -> tuple[str, str, str, str]:
     samples = [each for each in metric.samples if not each.name.endswith("_created")]
+    assert samples, f"{metric.name} has no samples: nothing of that kind was done"
     names = sorted({each.name for each in samples})
     labels = sorted({label for each in samples for label in each.labels})
     shown = ", ".join(f"`{name}`" for name in names)
@@ -270,6 +278,8 @@ def _do_some_of_everything(node: NodeProcess) -> None:
     consumer.subscribe(["orders"])
     assert consumer.poll(120) is not None
     consumer.close()
+    with Client(node.http_url) as client:
+        assert client.receive("orders", "workers", wait_s=60)
 
 
 def _page(title: str, introduction: str, *parts: str) -> str:
