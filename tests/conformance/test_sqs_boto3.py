@@ -2,51 +2,18 @@
 
 import json
 import time
-from collections.abc import Callable
 from typing import Any
 
-import boto3
 import pytest
-from botocore.config import Config
-from botocore.exceptions import ClientError
 
-from tests.kafka_clients import publish, read_from, unique, wait_until
+from tests.kafka_clients import publish, read_from, wait_until
 from tests.processes import NodeProcess
-
-Sqs = Any
+from tests.sqs_clients import Sqs, arn_of, new_queue, new_sqs, receive, refused
 
 
 @pytest.fixture
 def sqs(node: NodeProcess) -> Sqs:
-    return boto3.client(
-        "sqs",
-        endpoint_url=node.http_url,
-        region_name="us-east-1",
-        aws_access_key_id="key",
-        aws_secret_access_key="secret",
-        config=Config(retries={"max_attempts": 1}),
-    )
-
-
-def new_queue(sqs: Sqs, suffix: str = "", **attributes: str) -> str:
-    name = unique("queue") + suffix
-    return str(sqs.create_queue(QueueName=name, Attributes=attributes)["QueueUrl"])
-
-
-def receive(sqs: Sqs, url: str, count: int = 10, **more: Any) -> list[dict[str, Any]]:
-    settings = {"MaxNumberOfMessages": count, "WaitTimeSeconds": 20, **more}
-    return list(sqs.receive_message(QueueUrl=url, **settings).get("Messages", []))
-
-
-def arn_of(sqs: Sqs, url: str) -> str:
-    answer = sqs.get_queue_attributes(QueueUrl=url, AttributeNames=["QueueArn"])
-    return str(answer["Attributes"]["QueueArn"])
-
-
-def refused(call: Callable[..., Any], **parameters: Any) -> str:
-    with pytest.raises(ClientError) as caught:
-        call(**parameters)
-    return str(caught.value.response["Error"]["Code"])
+    return new_sqs(node)
 
 
 def test_a_message_is_sent_received_and_deleted(sqs: Sqs) -> None:

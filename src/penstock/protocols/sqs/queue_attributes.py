@@ -2,7 +2,7 @@
 
 Two settings of the topic hold them: `sqs.attributes` what was given, as JSON, and `sqs.tags`. What
 concerns delivery and retention is set under the topic's own names too, so that it holds for readers
-of every door.
+of every door. Those names count: a topic may have been made, or changed, elsewhere.
 """
 
 import re
@@ -43,6 +43,7 @@ _CHOICES = {
 }
 _FIFO_ONLY = ("ContentBasedDeduplication", *_CHOICES)
 _TEXTS = ("Policy", "RedrivePolicy", "RedriveAllowPolicy", "KmsMasterKeyId")
+_MEANT_FOR_TOPICS = ("MessageRetentionPeriod", "VisibilityTimeout", "RedrivePolicy")
 SETTABLE = frozenset((*NUMBERS, *_SWITCHES, *_CHOICES, *_TEXTS))
 READ_ONLY = frozenset(
     (
@@ -66,6 +67,15 @@ class RedrivePolicy(NamedTuple):
     def dead_letter_queue(self) -> str:
         """The name of the queue that the arn ends with."""
         return self.dead_letter_arn.rpartition(":")[2]
+
+
+def default_of(name: str) -> str:
+    """Return what an attribute is when nobody gave it."""
+    if name in NUMBERS:
+        return str(NUMBERS[name].default)
+    if name in _SWITCHES:
+        return "false"
+    return _CHOICES.get(name, ("",))[0]
 
 
 def check_queue_name(name: str, *, is_fifo: bool) -> None:
@@ -104,11 +114,12 @@ def _check_attribute(name: str, value: str) -> str:
         limits = NUMBERS[name]
         if not value.isdecimal() or not limits.least <= int(value) <= limits.most:
             raise _invalid(name, value, f"it must be between {limits.least} and {limits.most}")
-    elif name in _SWITCHES:
+        return str(int(value))
+    if name in _SWITCHES:
         if value.lower() not in ("true", "false"):
             raise _invalid(name, value, "it must be true or false")
         return value.lower()
-    elif name in _CHOICES and value not in _CHOICES[name]:
+    if name in _CHOICES and value not in _CHOICES[name]:
         raise _invalid(name, value, f"it must be one of {', '.join(_CHOICES[name])}")
     return value
 
@@ -149,19 +160,37 @@ def allows_redrive(policy_text: str, source_arn: str) -> bool:
     return bool(permission == "allowAll")
 
 
-def topic_settings(attributes: Mapping[str, str], *, is_fifo: bool) -> dict[str, str]:
-    """Return what a queue's attributes mean to its topic."""
+def new_topic_settings(attributes: Mapping[str, str], *, is_fifo: bool) -> dict[str, str]:
+    """Return the settings of a topic that is made as a queue."""
+    defaults = {name: default_of(name) for name in _MEANT_FOR_TOPICS}
+    order = "key-batch" if is_fifo else "parallel"
+    return topic_settings(defaults | dict(attributes)) | {"delivery.order": order}
 
-    def seconds_ms(name: str) -> str:
-        return str(int(attributes.get(name, NUMBERS[name].default)) * 1_000)
 
-    policy = read_redrive_policy(attributes.get("RedrivePolicy", ""))
-    return {
-        "retention.ms": seconds_ms("MessageRetentionPeriod"),
+def topic_settings(given: Mapping[str, str]) -> dict[str, str]:
+    """Return what given attributes mean to a topic; whatever else it is set to stays."""
+    settings: dict[str, str] = {}
+    if "MessageRetentionPeriod" in given:
+        settings["retention.ms"] = str(int(given["MessageRetentionPeriod"]) * 1_000)
+    if "VisibilityTimeout" in given:
         # A lease of no time at all is one that ends at once.
-        "delivery.lease.ms": str(max(1, int(seconds_ms("VisibilityTimeout")))),
-        "delivery.order": "key-batch" if is_fifo else "parallel",
-        "delivery.attempts.max": str(policy.receives_max if policy else 0),
-        "delivery.dead.letter.topic": policy.dead_letter_queue if policy else "",
-        ATTRIBUTES_SETTING: msgspec.json.encode(dict(attributes)).decode(),
+        settings["delivery.lease.ms"] = str(max(1, int(given["VisibilityTimeout"]) * 1_000))
+    if "RedrivePolicy" in given:
+        policy = read_redrive_policy(given["RedrivePolicy"])
+        settings["delivery.attempts.max"] = str(policy.receives_max if policy else 0)
+        settings["delivery.dead.letter.topic"] = policy.dead_letter_queue if policy else ""
+    return settings
+
+
+def attributes_of_topic(*, lease_ms: int, retention_ms: int) -> dict[str, str]:
+    """Return what a topic's own settings are as attributes, in whole seconds.
+
+    A topic can keep records for longer than a queue can say; the longest time stands for it.
+    """
+    retention_s_max = NUMBERS["MessageRetentionPeriod"].most
+    retention_s = retention_s_max if retention_ms < 0 else retention_ms // 1_000
+    lease_s = min(lease_ms // 1_000, NUMBERS["VisibilityTimeout"].most)
+    return {
+        "MessageRetentionPeriod": str(min(retention_s, retention_s_max)),
+        "VisibilityTimeout": str(lease_s),
     }

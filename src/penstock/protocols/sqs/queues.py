@@ -20,8 +20,11 @@ from penstock.protocols.sqs.queue_attributes import (
     SETTABLE,
     TAGS_SETTING,
     allows_redrive,
+    attributes_of_topic,
     check_attributes,
     check_queue_name,
+    default_of,
+    new_topic_settings,
     read_redrive_policy,
     topic_settings,
 )
@@ -117,8 +120,8 @@ class QueueActions:
         attributes = check_attributes(given, is_fifo=is_fifo)
         self._check_dead_letters(name, attributes)
         now_s = str(self._view.now_ms() // 1_000)
-        kept = attributes | {_CREATED: now_s, _MODIFIED: now_s}
-        settings = topic_settings(kept, is_fifo=is_fifo)
+        settings = new_topic_settings(attributes, is_fifo=is_fifo)
+        settings |= _kept(attributes | {_CREATED: now_s, _MODIFIED: now_s})
         if tags:
             settings[TAGS_SETTING] = msgspec.json.encode(tags).decode()
         try:
@@ -128,9 +131,9 @@ class QueueActions:
         return {"QueueUrl": queue_url(base_url, self._options.account, name)}
 
     def _check_same(self, queue: Queue, attributes: Mapping[str, str]) -> None:
+        shown = self._shown(queue)
         for name, value in attributes.items():
-            default = str(NUMBERS[name].default) if name in NUMBERS else "false"
-            if queue.attributes.get(name, default) != value:
+            if shown.get(name, default_of(name)) != value:
                 raise SqsError(
                     SqsError.QUEUE_EXISTS,
                     "A queue already exists with the same name and a different value for attribute"
@@ -162,14 +165,10 @@ class QueueActions:
         if "FifoQueue" in given and (given["FifoQueue"] == "true") != queue.is_fifo:
             raise SqsError(SqsError.INVALID_ATTRIBUTE_NAME, "FifoQueue cannot be changed")
         self._check_dead_letters(queue.name, given)
-        await self._change(queue, queue.attributes | given)
-        return {}
-
-    async def _change(self, queue: Queue, attributes: Mapping[str, str]) -> None:
         now_s = str(self._view.now_ms() // 1_000)
-        kept = {name: value for name, value in attributes.items() if value} | {_MODIFIED: now_s}
-        settings = topic_settings(kept, is_fifo=queue.is_fifo)
-        await self._view.topics.change_settings(queue.name, settings, [])
+        changed = topic_settings(given) | _kept(queue.attributes | given | {_MODIFIED: now_s})
+        await self._view.topics.change_settings(queue.name, changed, [])
+        return {}
 
     async def delete(self, parameters: Mapping[str, Any], _: str) -> dict[str, Any]:
         """DeleteQueue."""
@@ -217,6 +216,7 @@ class QueueActions:
             if name != "KmsDataKeyReusePeriodSeconds"
         }
         shown = defaults | {"SqsManagedSseEnabled": "false"} | queue.attributes
+        shown |= self._set_for_topic(queue)
         if queue.is_fifo:
             shown = {
                 "FifoQueue": "true",
@@ -229,6 +229,15 @@ class QueueActions:
         for name in (_CREATED, _MODIFIED):
             shown.setdefault(name, "0")
         return shown | {"QueueArn": queue_arn(self._options, queue.name)}
+
+    def _set_for_topic(self, queue: Queue) -> dict[str, str]:
+        settings = {
+            each.definition.name: each.value for each in self._view.topics.settings(queue.name)
+        }
+        return attributes_of_topic(
+            lease_ms=self._view.queues.settings_of(queue.name, GROUP).lease_ms,
+            retention_ms=int(settings["retention.ms"]),
+        )
 
     async def _counts(self, queue: Queue) -> dict[str, str]:
         unsettled, in_flight = await self.backlog(queue)
@@ -296,3 +305,9 @@ class QueueActions:
         self.of(parameters)
         text_of(parameters, "Label")
         return {}
+
+
+def _kept(attributes: Mapping[str, str]) -> dict[str, str]:
+    """Return the setting that keeps attributes; an empty one is the same as none."""
+    kept = {name: value for name, value in attributes.items() if value}
+    return {ATTRIBUTES_SETTING: msgspec.json.encode(kept).decode()}

@@ -40,23 +40,16 @@ class ReceiveActions:
             most=_WAIT_S_MAX,
             default=queue.number("ReceiveMessageWaitTimeSeconds"),
         )
-        lease_s = number_of(
-            parameters,
-            "VisibilityTimeout",
-            least=0,
-            most=_LEASE_S_MAX,
-            default=queue.number("VisibilityTimeout"),
-        )
+        lease_s = number_of(parameters, "VisibilityTimeout", least=0, most=_LEASE_S_MAX)
         assert count is not None
         assert wait_s is not None
-        assert lease_s is not None
         messages = await self._view.queues.receive(
             queue.name,
             GROUP,
             count_max=count,
             wait_ms=wait_s * 1_000,
-            # A lease of no time at all is one that ends at once.
-            lease_ms=max(1, lease_s * 1_000),
+            # A lease of no time at all is one that ends at once; else the topic says how long.
+            lease_ms=None if lease_s is None else max(1, lease_s * 1_000),
         )
         shown = [self._shown(queue, each, parameters) for each in messages]
         return {"Messages": shown} if shown else {}

@@ -5,6 +5,7 @@ from typing import Protocol
 
 from penstock.broker import (
     Acks,
+    GroupSettings,
     GroupStatus,
     Message,
     Nack,
@@ -12,6 +13,7 @@ from penstock.broker import (
     NewTopic,
     Published,
     Statistics,
+    SettingValue,
     Topic,
 )
 from penstock.errors import PenstockError
@@ -32,6 +34,9 @@ class TopicsView(Protocol):
 
     async def change_settings(self, name: str, changed: dict[str, str], removed: list[str]) -> None:
         """Set some settings and return others to their default."""
+
+    def settings(self, name: str) -> list[SettingValue]:
+        """Return all settings of a topic, given or not."""
 
 
 class MetadataView(Protocol):
@@ -86,6 +91,9 @@ class QueuesView(Protocol):
 
     async def configure_group(self, topic: str, group: str, changed: Mapping[str, str]) -> object:
         """Make sure that a group exists."""
+
+    def settings_of(self, topic: str, group: str) -> GroupSettings:
+        """Return the settings that a group has, or would have."""
 
     async def status(self, topic: str, group: str) -> GroupStatus:
         """Return how far a group is, or raise `GroupNotFound`."""

@@ -1,0 +1,120 @@
+"""Attributes of queues, and the settings of the topics that queues are."""
+
+import json
+
+import httpx
+import pytest
+
+from tests.kafka_clients import new_topic, publish, wait_until
+from tests.processes import NodeProcess
+from tests.sqs_clients import Sqs, arn_of, attributes_of, new_queue, new_sqs, receive
+
+OWN_SETTINGS = {
+    "retention.ms": "-1",
+    "delivery.order": "key",
+    "delivery.attempts.max": "2",
+    "delivery.lease.ms": "60000",
+}
+
+
+@pytest.fixture
+def sqs(node: NodeProcess) -> Sqs:
+    return new_sqs(node)
+
+
+def topic_as_queue(node: NodeProcess, sqs: Sqs, **settings: str) -> tuple[str, str]:
+    """A topic that was not made as a queue: its name and its url."""
+    name = new_topic(node, **settings)
+    return name, str(sqs.get_queue_url(QueueName=name)["QueueUrl"])
+
+
+def settings_of(node: NodeProcess, topic: str) -> dict[str, str]:
+    found = httpx.get(f"{node.http_url}/v1/topics/{topic}", timeout=60).json()
+    return {name: each["value"] for name, each in found["settings"].items()}
+
+
+def test_only_the_attributes_that_are_given_change_a_topic(sqs: Sqs, node: NodeProcess) -> None:
+    own = {name.replace(".", "_"): value for name, value in OWN_SETTINGS.items()}
+    name, url = topic_as_queue(node, sqs, **own)
+
+    sqs.set_queue_attributes(QueueUrl=url, Attributes={"ReceiveMessageWaitTimeSeconds": "5"})
+    kept = settings_of(node, name)
+    sqs.set_queue_attributes(QueueUrl=url, Attributes={"VisibilityTimeout": "7"})
+    changed = settings_of(node, name)
+
+    assert {each: kept[each] for each in OWN_SETTINGS} == OWN_SETTINGS
+    assert {each: changed[each] for each in OWN_SETTINGS} == {
+        **OWN_SETTINGS,
+        "delivery.lease.ms": "7000",
+    }
+    assert attributes_of(sqs, url)["ReceiveMessageWaitTimeSeconds"] == "5"
+
+
+def test_a_redrive_policy_that_is_taken_away_leaves_no_limit(sqs: Sqs, node: NodeProcess) -> None:
+    dead_arn = arn_of(sqs, new_queue(sqs))
+    policy = json.dumps({"deadLetterTargetArn": dead_arn, "maxReceiveCount": 3})
+    url = new_queue(sqs, RedrivePolicy=policy)
+
+    sqs.set_queue_attributes(QueueUrl=url, Attributes={"DelaySeconds": "1"})
+    kept = settings_of(node, url.rpartition("/")[2])
+    sqs.set_queue_attributes(QueueUrl=url, Attributes={"RedrivePolicy": ""})
+    taken = settings_of(node, url.rpartition("/")[2])
+
+    names = ("delivery.attempts.max", "delivery.dead.letter.topic")
+    assert [kept[name] for name in names] == ["3", dead_arn.rpartition(":")[2]]
+    assert [taken[name] for name in names] == ["0", ""]
+    assert "RedrivePolicy" not in attributes_of(sqs, url)
+
+
+@pytest.mark.parametrize(
+    ("retention_ms", "shown"), [("-1", "1209600"), ("7200000", "7200"), ("99999999999", "1209600")]
+)
+def test_a_topic_that_was_made_elsewhere_shows_what_it_is_set_to(
+    sqs: Sqs, node: NodeProcess, retention_ms: str, shown: str
+) -> None:
+    _, url = topic_as_queue(node, sqs, delivery_lease_ms="90000", retention_ms=retention_ms)
+
+    found = attributes_of(sqs, url)
+
+    assert (found["VisibilityTimeout"], found["MessageRetentionPeriod"]) == ("90", shown)
+
+
+def test_a_topic_that_was_made_elsewhere_leases_for_as_long_as_it_says(
+    sqs: Sqs, node: NodeProcess
+) -> None:
+    name, url = topic_as_queue(node, sqs, delivery_lease_ms="500", delivery_attempts_max="2")
+    publish(node, name, [b"from kafka"])
+
+    counts = [
+        receive(sqs, url, MessageSystemAttributeNames=["All"])[0]["Attributes"][
+            "ApproximateReceiveCount"
+        ]
+        for _ in range(2)
+    ]
+
+    assert counts == ["1", "2"]
+    dead_name = f"{name}.dlq"
+    wait_until(lambda: sqs.list_queues(QueueNamePrefix=dead_name)["QueueUrls"], "its death")
+    (dead,) = receive(sqs, f"{url}.dlq")
+    assert dead["Body"] == "from kafka"
+
+
+@pytest.mark.parametrize(
+    ("suffix", "attributes"),
+    [
+        ("", {"VisibilityTimeout": "30", "FifoQueue": "false", "RedrivePolicy": ""}),
+        ("", {"MaximumMessageSize": "1048576", "KmsDataKeyReusePeriodSeconds": "300"}),
+        (".fifo", {"DeduplicationScope": "queue", "FifoThroughputLimit": "perQueue"}),
+        (".fifo", {"ContentBasedDeduplication": "false", "SqsManagedSseEnabled": "false"}),
+    ],
+)
+def test_a_queue_that_is_created_again_with_its_defaults_is_the_same(
+    sqs: Sqs, suffix: str, attributes: dict[str, str]
+) -> None:
+    fifo = {"FifoQueue": "true"} if suffix else {}
+    url = new_queue(sqs, suffix, **fifo)
+    name = url.rpartition("/")[2]
+
+    again = sqs.create_queue(QueueName=name, Attributes={**fifo, **attributes})
+
+    assert again["QueueUrl"] == url
