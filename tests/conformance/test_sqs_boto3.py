@@ -229,6 +229,24 @@ def test_a_fifo_queue_keeps_the_order_of_groups_and_drops_duplicates(sqs: Sqs) -
     assert again["SequenceNumber"]
 
 
+@pytest.mark.parametrize(("scope", "bodies"), [("queue", ["same"]), ("messageGroup", ["same"] * 2)])
+def test_duplicates_are_dropped_within_the_scope_of_a_queue(
+    sqs: Sqs, scope: str, bodies: list[str]
+) -> None:
+    url = new_queue(sqs, ".fifo", FifoQueue="true", DeduplicationScope=scope)
+    for group in ("a", "b", "a"):
+        sqs.send_message(
+            QueueUrl=url, MessageBody="same", MessageGroupId=group, MessageDeduplicationId="id-1"
+        )
+
+    messages: list[dict[str, Any]] = []
+    while found := receive(sqs, url, WaitTimeSeconds=0, MessageSystemAttributeNames=["All"]):
+        messages += found
+
+    assert [each["Body"] for each in messages] == bodies
+    assert {each["Attributes"]["MessageDeduplicationId"] for each in messages} == {"id-1"}
+
+
 def test_messages_of_one_group_come_together_and_a_failed_one_is_not_passed(sqs: Sqs) -> None:
     url = new_queue(sqs, ".fifo", FifoQueue="true", ContentBasedDeduplication="true")
     for body in ("a0", "a1", "a2", "b0", "a3"):
@@ -287,6 +305,7 @@ def test_bad_requests_get_the_codes_of_the_real_service(sqs: Sqs) -> None:
         refused(sqs.send_message, QueueUrl=url + "x", MessageBody="b"),
         refused(sqs.send_message, QueueUrl=url, MessageBody="\x01"),
         refused(sqs.send_message, QueueUrl=fifo_url, MessageBody="b"),
+        refused(sqs.send_message, QueueUrl=fifo_url, MessageBody="b", MessageGroupId="a b"),
         refused(sqs.send_message_batch, QueueUrl=url, Entries=[]),
         refused(sqs.send_message_batch, QueueUrl=url, Entries=[entry, entry]),
         refused(sqs.receive_message, QueueUrl=url, MaxNumberOfMessages=11),
@@ -302,6 +321,7 @@ def test_bad_requests_get_the_codes_of_the_real_service(sqs: Sqs) -> None:
         f"{prefix}NonExistentQueue",
         "InvalidMessageContents",
         "MissingParameter",
+        "InvalidParameterValue",
         f"{prefix}EmptyBatchRequest",
         f"{prefix}BatchEntryIdsNotDistinct",
         "InvalidParameterValue",

@@ -1,13 +1,15 @@
 """Attributes of queues, and the settings of the topics that queues are."""
 
 import json
+from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
 
 from tests.kafka_clients import new_topic, publish, wait_until
 from tests.processes import NodeProcess
-from tests.sqs_clients import Sqs, arn_of, attributes_of, new_queue, new_sqs, receive
+from tests.sqs_clients import Sqs, arn_of, attributes_of, new_queue, new_sqs, receive, refused
 
 OWN_SETTINGS = {
     "retention.ms": "-1",
@@ -28,19 +30,23 @@ def topic_as_queue(node: NodeProcess, sqs: Sqs, **settings: str) -> tuple[str, s
     return name, str(sqs.get_queue_url(QueueName=name)["QueueUrl"])
 
 
-def settings_of(node: NodeProcess, topic: str) -> dict[str, str]:
-    found = httpx.get(f"{node.http_url}/v1/topics/{topic}", timeout=60).json()
-    return {name: each["value"] for name, each in found["settings"].items()}
+def described(node: NodeProcess, url: str) -> dict[str, Any]:
+    name = url.rpartition("/")[2]
+    return dict(httpx.get(f"{node.http_url}/v1/topics/{name}", timeout=60).json())
+
+
+def settings_of(node: NodeProcess, url: str) -> dict[str, str]:
+    return {name: each["value"] for name, each in described(node, url)["settings"].items()}
 
 
 def test_only_the_attributes_that_are_given_change_a_topic(sqs: Sqs, node: NodeProcess) -> None:
     own = {name.replace(".", "_"): value for name, value in OWN_SETTINGS.items()}
-    name, url = topic_as_queue(node, sqs, **own)
+    _, url = topic_as_queue(node, sqs, **own)
 
     sqs.set_queue_attributes(QueueUrl=url, Attributes={"ReceiveMessageWaitTimeSeconds": "5"})
-    kept = settings_of(node, name)
+    kept = settings_of(node, url)
     sqs.set_queue_attributes(QueueUrl=url, Attributes={"VisibilityTimeout": "7"})
-    changed = settings_of(node, name)
+    changed = settings_of(node, url)
 
     assert {each: kept[each] for each in OWN_SETTINGS} == OWN_SETTINGS
     assert {each: changed[each] for each in OWN_SETTINGS} == {
@@ -56,9 +62,9 @@ def test_a_redrive_policy_that_is_taken_away_leaves_no_limit(sqs: Sqs, node: Nod
     url = new_queue(sqs, RedrivePolicy=policy)
 
     sqs.set_queue_attributes(QueueUrl=url, Attributes={"DelaySeconds": "1"})
-    kept = settings_of(node, url.rpartition("/")[2])
+    kept = settings_of(node, url)
     sqs.set_queue_attributes(QueueUrl=url, Attributes={"RedrivePolicy": ""})
-    taken = settings_of(node, url.rpartition("/")[2])
+    taken = settings_of(node, url)
 
     names = ("delivery.attempts.max", "delivery.dead.letter.topic")
     assert [kept[name] for name in names] == ["3", dead_arn.rpartition(":")[2]]
@@ -118,3 +124,23 @@ def test_a_queue_that_is_created_again_with_its_defaults_is_the_same(
     again = sqs.create_queue(QueueName=name, Attributes={**fifo, **attributes})
 
     assert again["QueueUrl"] == url
+
+
+def test_a_fifo_queue_is_one_partition_unless_its_groups_are_deduplicated_apart(
+    tmp_path: Path,
+) -> None:
+    with NodeProcess(tmp_path, "--default-partitions", "3") as node:
+        sqs = new_sqs(node)
+        fifo = {"FifoQueue": "true", "ContentBasedDeduplication": "true"}
+        whole = new_queue(sqs, ".fifo", **fifo)
+        spread = new_queue(sqs, ".fifo", **fifo, DeduplicationScope="messageGroup")
+
+        for group in "abcdef":
+            sqs.send_message(QueueUrl=whole, MessageBody="same", MessageGroupId=group)
+
+        assert attributes_of(sqs, whole)["ApproximateNumberOfMessages"] == "1"
+        counts = [len(described(node, url)["partitions"]) for url in (whole, spread)]
+        assert counts == [1, 3]
+        scope = {"DeduplicationScope": "queue"}
+        code = refused(sqs.set_queue_attributes, QueueUrl=spread, Attributes=scope)
+        assert code == "InvalidAttributeValue"

@@ -16,6 +16,7 @@ from penstock.protocols.sqs.errors import SqsError
 ATTRIBUTES_SETTING = "sqs.attributes"
 TAGS_SETTING = "sqs.tags"
 FIFO_SUFFIX = ".fifo"
+GROUP_SCOPE = "messageGroup"
 MESSAGE_BYTES_MAX = 1_048_576
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,80}")
 _FIFO_NAME = re.compile(r"[A-Za-z0-9_-]{1,75}\.fifo")
@@ -38,7 +39,7 @@ NUMBERS = {
 }
 _SWITCHES = ("FifoQueue", "ContentBasedDeduplication", "SqsManagedSseEnabled")
 _CHOICES = {
-    "DeduplicationScope": ("queue", "messageGroup"),
+    "DeduplicationScope": ("queue", GROUP_SCOPE),
     "FifoThroughputLimit": ("perQueue", "perMessageGroupId"),
 }
 _FIFO_ONLY = ("ContentBasedDeduplication", *_CHOICES)

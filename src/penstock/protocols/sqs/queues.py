@@ -15,6 +15,7 @@ from penstock.protocols.sqs.parameters import map_of, number_of, optional_text, 
 from penstock.protocols.sqs.queue_attributes import (
     ATTRIBUTES_SETTING,
     FIFO_SUFFIX,
+    GROUP_SCOPE,
     NUMBERS,
     READ_ONLY,
     SETTABLE,
@@ -54,6 +55,11 @@ class Queue:
     def is_fifo(self) -> bool:
         """True for queues that keep the order of message groups."""
         return self.name.endswith(FIFO_SUFFIX)
+
+    @property
+    def deduplicates_in_groups(self) -> bool:
+        """True when each message group is deduplicated by itself; else the queue as a whole is."""
+        return self.attributes.get("DeduplicationScope") == GROUP_SCOPE
 
     def number(self, name: str) -> int:
         """Return a numeric attribute, given or not."""
@@ -124,8 +130,11 @@ class QueueActions:
         settings |= _kept(attributes | {_CREATED: now_s, _MODIFIED: now_s})
         if tags:
             settings[TAGS_SETTING] = msgspec.json.encode(tags).decode()
+        is_spread = not is_fifo or attributes.get("DeduplicationScope") == GROUP_SCOPE
+        # Duplicates are known within a partition.
+        partitions = -1 if is_spread else 1
         try:
-            await self._view.topics.create(NewTopic(name, settings=settings))
+            await self._view.topics.create(NewTopic(name, partitions=partitions, settings=settings))
         except TopicExists:
             self._check_same(self.find(name), attributes)
         return {"QueueUrl": queue_url(base_url, self._options.account, name)}
@@ -164,6 +173,7 @@ class QueueActions:
         given = check_attributes(map_of(parameters, "Attributes"), is_fifo=queue.is_fifo)
         if "FifoQueue" in given and (given["FifoQueue"] == "true") != queue.is_fifo:
             raise SqsError(SqsError.INVALID_ATTRIBUTE_NAME, "FifoQueue cannot be changed")
+        _check_scope(queue, given)
         self._check_dead_letters(queue.name, given)
         now_s = str(self._view.now_ms() // 1_000)
         changed = topic_settings(given) | _kept(queue.attributes | given | {_MODIFIED: now_s})
@@ -305,6 +315,15 @@ class QueueActions:
         self.of(parameters)
         text_of(parameters, "Label")
         return {}
+
+
+def _check_scope(queue: Queue, given: Mapping[str, str]) -> None:
+    if given.get("DeduplicationScope") == "queue" and queue.topic.partitions > 1:
+        raise SqsError(
+            SqsError.INVALID_ATTRIBUTE_VALUE,
+            f"DeduplicationScope cannot be queue: duplicates are known within a partition, and"
+            f" {queue.name} has {queue.topic.partitions}",
+        )
 
 
 def _kept(attributes: Mapping[str, str]) -> dict[str, str]:

@@ -8,6 +8,7 @@ from penstock.errors import LeaseExpired, PenstockError
 from penstock.protocols.sqs.attributes import TRACE_HEADER, from_headers, wanted
 from penstock.protocols.sqs.batches import Entry, EntryResult, answer_batch, read_entries
 from penstock.protocols.sqs.checksums import md5_of_attributes, md5_of_body
+from penstock.protocols.sqs.deduplication import deduplication_id
 from penstock.protocols.sqs.errors import SqsError
 from penstock.protocols.sqs.names import queue_arn
 from penstock.protocols.sqs.options import SqsOptions
@@ -91,12 +92,14 @@ class ReceiveActions:
             "ApproximateReceiveCount": str(message.attempt),
             "ApproximateFirstReceiveTimestamp": str(message.first_delivered_ms),
         }
-        if message.key is not None:
-            system["MessageGroupId"] = message.key.decode(errors="replace")
+        group = None if message.key is None else message.key.decode(errors="replace")
+        if group is not None:
+            system["MessageGroupId"] = group
         if queue.is_fifo:
             system["SequenceNumber"] = sequence_number(message.partition, message.offset)
             if IDEMPOTENCY_KEY in headers:
-                system["MessageDeduplicationId"] = headers[IDEMPOTENCY_KEY]
+                key = headers[IDEMPOTENCY_KEY]
+                system["MessageDeduplicationId"] = deduplication_id(key, group)
         if TRACE_HEADER in headers:
             system[TRACE_HEADER] = headers[TRACE_HEADER]
         if SOURCE_TOPIC in headers:

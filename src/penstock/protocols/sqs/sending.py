@@ -1,7 +1,6 @@
 """SendMessage and SendMessageBatch: a body and its attributes become a record."""
 
 from collections.abc import Mapping
-from hashlib import sha256
 from typing import Any
 
 from penstock.broker import NewMessage, Published
@@ -14,13 +13,12 @@ from penstock.protocols.sqs.attributes import (
 )
 from penstock.protocols.sqs.batches import Entry, EntryResult, answer_batch, read_entries
 from penstock.protocols.sqs.checksums import md5_of_attributes, md5_of_body
+from penstock.protocols.sqs.deduplication import check_id, idempotency_key
 from penstock.protocols.sqs.errors import SqsError
 from penstock.protocols.sqs.parameters import number_of, optional_text, text_of
 from penstock.protocols.sqs.queue_attributes import MESSAGE_BYTES_MAX
 from penstock.protocols.sqs.queues import Queue, QueueActions
 from penstock.protocols.sqs.view import SqsView
-
-_ID_MAX = 128
 
 
 def sequence_number(partition: int, offset: int) -> str:
@@ -94,7 +92,7 @@ class SendActions:
             key=None if group is None else group.encode(),
             headers=to_headers(attributes) + _trace_header(entry),
             deliver_at_ms=self._view.now_ms() + delay_s * 1_000 if delay_s else None,
-            idempotency_key=_deduplication_id(queue, entry, body),
+            idempotency_key=idempotency_key(queue, entry, group=group, body=body),
         )
 
 
@@ -103,42 +101,14 @@ def _check_fifo(queue: Queue, group: str | None, delay_s: int | None) -> None:
         raise SqsError(
             SqsError.MISSING_PARAMETER, "The request must contain the parameter MessageGroupId."
         )
-    if group is not None and not 1 <= len(group) <= _ID_MAX:
-        raise SqsError(
-            SqsError.INVALID_PARAMETER,
-            f"MessageGroupId can only be 1 to {_ID_MAX} characters long, not {len(group)}",
-        )
+    if group is not None:
+        check_id("MessageGroupId", group)
     if queue.is_fifo and delay_s:
         raise SqsError(
             SqsError.INVALID_PARAMETER,
             f"Value {delay_s} for parameter DelaySeconds is invalid. Reason: The request include"
             " parameter that is not valid for this queue type.",
         )
-
-
-def _deduplication_id(queue: Queue, entry: Entry, body: bytes) -> str | None:
-    given = optional_text(entry, "MessageDeduplicationId")
-    if not queue.is_fifo:
-        if given is not None:
-            raise SqsError(
-                SqsError.INVALID_PARAMETER,
-                "MessageDeduplicationId is for FIFO queues; this one is not.",
-            )
-        return None
-    if given is None and queue.is_on("ContentBasedDeduplication"):
-        return sha256(body).hexdigest()
-    if given is None:
-        raise SqsError(
-            SqsError.INVALID_PARAMETER,
-            "The queue should either have ContentBasedDeduplication enabled or"
-            " MessageDeduplicationId provided explicitly",
-        )
-    if not 1 <= len(given) <= _ID_MAX:
-        raise SqsError(
-            SqsError.INVALID_PARAMETER,
-            f"MessageDeduplicationId can only be 1 to {_ID_MAX} characters long, not {len(given)}",
-        )
-    return given
 
 
 def _trace_header(entry: Entry) -> tuple[tuple[str, bytes | None], ...]:
