@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.kafka_clients import publish, read_from, wait_until
+from tests.kafka_clients import new_producer, publish, read_from, wait_until
 from tests.processes import NodeProcess
 from tests.sqs_clients import Sqs, arn_of, new_queue, new_sqs, receive, refused
 
@@ -50,6 +50,22 @@ def test_a_queue_is_a_topic(sqs: Sqs, node: NodeProcess) -> None:
     values = [message.value() for message in read_from(node, topic, 2)]
     assert values == [b"from boto3", b"from kafka"]
     assert {each["Body"] for each in receive(sqs, url)} == {"from boto3", "from kafka"}
+
+
+def test_a_record_with_types_that_cannot_be_read_does_not_hold_up_the_others(
+    sqs: Sqs, node: NodeProcess
+) -> None:
+    url = new_queue(sqs)
+    producer = new_producer(node)
+    headers = [("penstock-sqs-types", b"notjson"), ("city", b"Oslo")]
+    producer.produce(url.rpartition("/")[2], b"odd", headers=headers)
+    producer.flush()
+    sqs.send_message(QueueUrl=url, MessageBody="even")
+
+    odd, even = receive(sqs, url, MessageAttributeNames=["All"])
+
+    assert (odd["Body"], even["Body"]) == ("odd", "even")
+    assert odd["MessageAttributes"] == {"city": {"DataType": "String", "StringValue": "Oslo"}}
 
 
 def test_a_message_that_is_not_deleted_comes_back_with_a_higher_count(sqs: Sqs) -> None:
@@ -293,6 +309,9 @@ def test_queues_are_found_listed_changed_tagged_purged_and_deleted(sqs: Sqs) -> 
 def test_bad_requests_get_the_codes_of_the_real_service(sqs: Sqs) -> None:
     url = new_queue(sqs)
     fifo_url = new_queue(sqs, ".fifo", FifoQueue="true")
+    deduplicating_url = new_queue(sqs, ".fifo", FifoQueue="true", ContentBasedDeduplication="true")
+    reserved = {"penstock-foo": {"DataType": "String", "StringValue": "v"}}
+    no_number = {"count": {"DataType": "Number", "StringValue": "abc"}}
     name = url.rpartition("/")[2]
     entry = {"Id": "1", "MessageBody": "b"}
     prefix = "AWS.SimpleQueueService."
@@ -305,7 +324,11 @@ def test_bad_requests_get_the_codes_of_the_real_service(sqs: Sqs) -> None:
         refused(sqs.send_message, QueueUrl=url + "x", MessageBody="b"),
         refused(sqs.send_message, QueueUrl=url, MessageBody="\x01"),
         refused(sqs.send_message, QueueUrl=fifo_url, MessageBody="b"),
-        refused(sqs.send_message, QueueUrl=fifo_url, MessageBody="b", MessageGroupId="a b"),
+        refused(
+            sqs.send_message, QueueUrl=deduplicating_url, MessageBody="b", MessageGroupId="a b"
+        ),
+        refused(sqs.send_message, QueueUrl=url, MessageBody="b", MessageAttributes=reserved),
+        refused(sqs.send_message, QueueUrl=url, MessageBody="b", MessageAttributes=no_number),
         refused(sqs.send_message_batch, QueueUrl=url, Entries=[]),
         refused(sqs.send_message_batch, QueueUrl=url, Entries=[entry, entry]),
         refused(sqs.receive_message, QueueUrl=url, MaxNumberOfMessages=11),
@@ -321,6 +344,8 @@ def test_bad_requests_get_the_codes_of_the_real_service(sqs: Sqs) -> None:
         f"{prefix}NonExistentQueue",
         "InvalidMessageContents",
         "MissingParameter",
+        "InvalidParameterValue",
+        "InvalidParameterValue",
         "InvalidParameterValue",
         f"{prefix}EmptyBatchRequest",
         f"{prefix}BatchEntryIdsNotDistinct",

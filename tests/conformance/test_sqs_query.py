@@ -17,7 +17,7 @@ from botocore.awsrequest import AWSRequest
 from botocore.credentials import Credentials
 from botocore.exceptions import ClientError
 
-from tests.kafka_clients import unique
+from tests.kafka_clients import publish, unique
 from tests.processes import NodeProcess
 
 KEY, SECRET = "AKIDEXAMPLE", "wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY"
@@ -134,6 +134,19 @@ def test_answers_have_the_shape_of_those_in_the_reference(guarded: NodeProcess) 
         assert shape_of(done) == [METADATA]
     empty = ask(guarded, path, Action="ReceiveMessage")
     assert shape_of(empty) == ["ReceiveMessageResult", METADATA]
+
+
+def test_a_body_that_xml_cannot_hold_is_delivered_in_an_answer_that_parses(
+    guarded: NodeProcess,
+) -> None:
+    name = unique("queue")
+    url = text_of(ask(guarded, Action="CreateQueue", QueueName=name), "QueueUrl")
+    publish(guarded, name, [b"a\x01\x00b"])
+
+    path = url.removeprefix(guarded.http_url)
+    received = ask(guarded, path, Action="ReceiveMessage", WaitTimeSeconds="20")
+
+    assert text_of(received, "Body") == "a\ufffd\ufffdb"
 
 
 def test_batches_lists_and_attributes_have_the_shape_of_those_in_the_reference(

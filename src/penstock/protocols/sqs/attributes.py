@@ -20,6 +20,7 @@ OWN_PREFIX = "penstock-"
 TRACE_HEADER = "AWSTraceHeader"
 ATTRIBUTES_MAX = 10
 _NAME = re.compile(r"(?!\.)(?!.*\.\.)[A-Za-z0-9_.-]{1,256}(?<!\.)")
+_NUMBER = re.compile(r"\s*[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\s*", re.ASCII)
 _TYPE = re.compile(r"(String|Number|Binary)(\.[^\x00-\x1f]{1,249})?")
 
 Headers = tuple[tuple[str, bytes | None], ...]
@@ -65,6 +66,11 @@ def _read_attribute(name: str, value: Any) -> MessageAttribute:
     lower = name.lower()
     if _NAME.fullmatch(name) is None or lower.startswith(("aws.", "amazon.")):
         raise _invalid(f"The message attribute name {name[:80]!r} is invalid")
+    if lower.startswith(OWN_PREFIX):
+        raise _invalid(
+            f"The message attribute name {name[:80]!r} is invalid: names that begin with"
+            f" {OWN_PREFIX} are kept for headers that have a meaning of their own"
+        )
     data_type = value.get("DataType") if isinstance(value, dict) else None
     if not isinstance(data_type, str) or not data_type:
         raise _invalid(f"The message attribute '{name}' must contain a non-empty attribute type")
@@ -82,6 +88,8 @@ def _read_attribute(name: str, value: Any) -> MessageAttribute:
         )
     if field == "BinaryValue":
         return MessageAttribute(data_type, _bytes(name, content))
+    if data_type.startswith("Number"):
+        _check_number(name, content)
     return MessageAttribute(data_type, check_text(f"attribute {name}", content))
 
 
@@ -92,9 +100,14 @@ def _bytes(name: str, content: str) -> bytes:
         raise _invalid(f"The message attribute '{name}' is not base64") from None
 
 
+def _check_number(name: str, content: str) -> None:
+    if _NUMBER.fullmatch(content) is None:
+        raise _invalid(f"Can't cast the value of message (user) attribute '{name}' to a number.")
+
+
 def check_text(name: str, text: str) -> bytes:
     """Return text as UTF-8; characters that XML cannot hold are refused, as they are by AWS."""
-    if _FORBIDDEN.search(text) is not None:
+    if _BEYOND_XML.search(text) is not None:
         raise SqsError(
             SqsError.INVALID_CONTENTS,
             f"{name} holds characters outside #x9 | #xA | #xD | #x20 to #xD7FF | #xE000 to #xFFFD"
@@ -103,7 +116,12 @@ def check_text(name: str, text: str) -> bytes:
     return text.encode()
 
 
-_FORBIDDEN = re.compile("[^\t\n\r -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+def without_characters_beyond_xml(text: str) -> str:
+    """Return text that XML can hold, with U+FFFD for what it cannot."""
+    return _BEYOND_XML.sub("\ufffd", text)
+
+
+_BEYOND_XML = re.compile("[^\t\n\r -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
 def _invalid(message: str) -> SqsError:
@@ -126,24 +144,37 @@ def to_headers(attributes: Mapping[str, MessageAttribute]) -> Headers:
 
 
 def from_headers(headers: Headers) -> dict[str, MessageAttribute]:
-    """Return the attributes that headers keep; those of other doors are text or bytes."""
+    """Return the attributes that headers keep; those of other doors are text or bytes.
+
+    Any client can write any header, so a type that does not fit its content counts for nothing.
+    """
     types: dict[str, str] = {}
     for name, content in headers:
         if name == TYPES_HEADER and content:
-            types = msgspec.json.decode(content, type=dict[str, str])
+            types = _read_types(content)
     return {
-        name: MessageAttribute(types.get(name) or _guess_type(content), content)
+        name: MessageAttribute(_type_of(types.get(name, "String"), content), content)
         for name, content in headers
         if content and not name.startswith(OWN_PREFIX) and name != TRACE_HEADER
     }
 
 
-def _guess_type(content: bytes) -> str:
+def _read_types(content: bytes) -> dict[str, str]:
     try:
-        content.decode()
+        types = msgspec.json.decode(content, type=dict[str, str])
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        return {}
+    return {name: each for name, each in types.items() if _TYPE.fullmatch(each) is not None}
+
+
+def _type_of(kept: str, content: bytes) -> str:
+    if kept.startswith("Binary"):
+        return kept
+    try:
+        text = content.decode()
     except UnicodeDecodeError:
         return "Binary"
-    return "String"
+    return "Binary" if _BEYOND_XML.search(text) is not None else kept
 
 
 def wanted(names: Iterable[str], attributes: Mapping[str, MessageAttribute]) -> list[str]:

@@ -13,6 +13,8 @@ from xml.sax.saxutils import escape
 
 import msgspec
 
+from penstock.protocols.sqs.attributes import without_characters_beyond_xml
+from penstock.protocols.sqs.checksums import md5_of_body
 from penstock.protocols.sqs.errors import ErrorCode, SqsError
 
 JSON_TYPE = "application/x-amz-json-1.0"
@@ -56,7 +58,6 @@ _MAPS = {
 }
 # Lists in answers, and the names of their elements in XML.
 _ELEMENTS = {
-    "Messages": "Message",
     "QueueUrls": "QueueUrl",
     "queueUrls": "QueueUrl",
     "Failed": "BatchResultErrorEntry",
@@ -203,6 +204,8 @@ def _elements(action: str, content: Mapping[str, Any]) -> Iterable[str]:
         if name == "Successful":
             name = f"{action}ResultEntry"
             yield from (_element(action, name, each) for each in value)
+        elif name == "Messages":
+            yield from (_element(action, "Message", _in_xml(each)) for each in value)
         elif name in _ELEMENTS:
             yield from (_element(action, _ELEMENTS[name], each) for each in value)
         elif name in _ELEMENT_MAPS:
@@ -222,6 +225,14 @@ def _element(action: str, name: str, value: Any) -> str:
     return f"<{name}>{_text(str(value))}</{name}>"
 
 
+def _in_xml(message: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return a message as XML can hold it, with the checksum of what the receiver gets."""
+    body = without_characters_beyond_xml(message["Body"])
+    if body == message["Body"]:
+        return message
+    return {**message, "Body": body, "MD5OfBody": md5_of_body(body.encode())}
+
+
 def _text(text: str) -> str:
     # A carriage return that is not escaped would be read as a line feed.
-    return escape(text, {"\r": "&#13;", '"': "&quot;"})
+    return escape(without_characters_beyond_xml(text), {"\r": "&#13;", '"': "&quot;"})

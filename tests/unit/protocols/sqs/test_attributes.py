@@ -4,6 +4,7 @@ from typing import Any
 import pytest
 
 from penstock.protocols.sqs.attributes import (
+    TYPES_HEADER,
     MessageAttribute,
     check_text,
     from_headers,
@@ -34,6 +35,24 @@ def test_headers_of_other_doors_are_text_or_bytes_and_our_own_are_hidden() -> No
     }
 
 
+@pytest.mark.parametrize(
+    "types", [b"notjson", b"[]", b'{"a": 1}', b'{"a": "Bool"}', b"\xff", b'{"\xff": "Number"}']
+)
+def test_types_that_cannot_be_read_leave_headers_as_text_or_bytes(types: bytes) -> None:
+    headers = (("a", b"text"), ("b", b"\xff"), (TYPES_HEADER, types))
+
+    assert from_headers(headers) == {
+        "a": MessageAttribute("String", b"text"),
+        "b": MessageAttribute("Binary", b"\xff"),
+    }
+
+
+def test_a_header_that_is_no_text_is_binary_whatever_its_type_says() -> None:
+    headers = (("a", b"\xff"), ("b", b"a\x01"), (TYPES_HEADER, b'{"a": "Number", "b": "String"}'))
+
+    assert {each.data_type for each in from_headers(headers).values()} == {"Binary"}
+
+
 def test_the_checksum_is_that_of_lengths_names_types_and_contents_by_name() -> None:
     given = {
         "b": {"DataType": "Binary", "BinaryValue": "/wA="},
@@ -58,11 +77,22 @@ def test_the_checksum_is_that_of_lengths_names_types_and_contents_by_name() -> N
         ("x", {"DataType": "String"}),
         ("x", {"DataType": "Binary", "BinaryValue": "?"}),
         ("x", "text"),
+        ("penstock-foo", {"DataType": "String", "StringValue": "v"}),
+        ("Penstock-Foo", {"DataType": "String", "StringValue": "v"}),
+        ("x", {"DataType": "Number", "StringValue": "abc"}),
+        ("x", {"DataType": "Number.int", "StringValue": "1e"}),
     ],
 )
 def test_bad_attributes_are_refused(name: str, value: Any) -> None:
     with pytest.raises(SqsError):
         read_attributes({name: value})
+
+
+@pytest.mark.parametrize("number", ["0", "-1.50", "+.5", "1e-7", "38E+3"])
+def test_numbers_are_taken_as_they_are_written(number: str) -> None:
+    given = {"x": {"DataType": "Number", "StringValue": number}}
+
+    assert read_attributes(given)["x"].content == number.encode()
 
 
 def test_characters_that_xml_cannot_hold_are_refused() -> None:

@@ -1,3 +1,4 @@
+from hashlib import md5
 from urllib.parse import urlencode
 from xml.etree import ElementTree as ET
 
@@ -78,6 +79,24 @@ def test_an_answer_in_xml_repeats_the_elements_of_lists_and_maps() -> None:
     assert [each.findtext(f"{NAMESPACE}Body") for each in messages] == ["a<b\r", "a<b\r"]
     assert messages[0].findtext(f"{NAMESPACE}Attribute/{NAMESPACE}Name") == "SentTimestamp"
     assert root.findtext(f"{NAMESPACE}ResponseMetadata/{NAMESPACE}RequestId") == "id-1"
+
+
+def test_what_xml_cannot_hold_is_replaced_and_the_checksum_is_that_of_what_is_sent() -> None:
+    call = Call("ReceiveMessage", {}, is_json=False)
+    message = {"Body": "a\x01\x00b", "MD5OfBody": "of another text"}
+
+    reply = encode_reply(call, {"Messages": [message]}, "id-1")
+
+    root = ET.fromstring(reply.body)
+    assert root.findtext(f".//{NAMESPACE}Body") == "a\ufffd\ufffdb"
+    expected = md5("a\ufffd\ufffdb".encode(), usedforsecurity=False).hexdigest()
+    assert root.findtext(f".//{NAMESPACE}MD5OfBody") == expected
+
+
+def test_an_error_about_what_xml_cannot_hold_can_be_read() -> None:
+    reply = encode_error(SqsError.QUEUE_MISSING, "no \x0b here", "id-1", is_json=False)
+
+    assert ET.fromstring(reply.body).findtext(f".//{NAMESPACE}Message") == "no \ufffd here"
 
 
 def test_an_error_carries_both_codes() -> None:
