@@ -126,6 +126,35 @@ def test_batches_report_each_entry(sqs: Sqs) -> None:
     assert [each["Code"] for each in deleted["Failed"]] == ["ReceiptHandleIsInvalid"]
 
 
+def test_a_bad_entry_of_a_batch_does_not_hide_what_became_of_the_others(node: NodeProcess) -> None:
+    sqs = new_sqs(node, parameter_validation=False)
+    url = new_queue(sqs)
+    for number in range(3):
+        sqs.send_message(QueueUrl=url, MessageBody=f"body {number}")
+    handles = [
+        {"Id": str(number), "ReceiptHandle": each["ReceiptHandle"]}
+        for number, each in enumerate(receive(sqs, url))
+    ]
+
+    times = (60, 43_201, 60)
+    changed = sqs.change_message_visibility_batch(
+        QueueUrl=url,
+        Entries=[
+            {**each, "VisibilityTimeout": time_s}
+            for each, time_s in zip(handles, times, strict=True)
+        ],
+    )
+    deleted = sqs.delete_message_batch(
+        QueueUrl=url, Entries=[handles[0], {"Id": "without"}, handles[2]]
+    )
+
+    assert [each["Id"] for each in changed["Successful"]] == ["0", "2"]
+    assert [each["Id"] for each in changed["Failed"]] == ["1"]
+    assert [each["Code"] for each in changed["Failed"]] == ["InvalidParameterValue"]
+    assert [each["Id"] for each in deleted["Successful"]] == ["0", "2"]
+    assert [each["Code"] for each in deleted["Failed"]] == ["MissingParameter"]
+
+
 def test_a_delayed_message_is_not_early(sqs: Sqs) -> None:
     url = new_queue(sqs)
     begin = time.time()

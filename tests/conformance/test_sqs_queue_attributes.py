@@ -17,6 +17,7 @@ OWN_SETTINGS = {
     "delivery.attempts.max": "2",
     "delivery.lease.ms": "60000",
 }
+ARN = "arn:aws:sqs:us-east-1:000000000000:any"
 
 
 @pytest.fixture
@@ -144,3 +145,60 @@ def test_a_fifo_queue_is_one_partition_unless_its_groups_are_deduplicated_apart(
         scope = {"DeduplicationScope": "queue"}
         code = refused(sqs.set_queue_attributes, QueueUrl=spread, Attributes=scope)
         assert code == "InvalidAttributeValue"
+
+
+@pytest.mark.parametrize(
+    "policy",
+    [
+        "notjson",
+        "[]",
+        "{}",
+        '{"redrivePermission": "sometimes"}',
+        '{"redrivePermission": "byQueue"}',
+        '{"redrivePermission": "byQueue", "sourceQueueArns": "any"}',
+        '{"redrivePermission": "byQueue", "sourceQueueArns": ["any"]}',
+        json.dumps({"redrivePermission": "byQueue", "sourceQueueArns": [ARN] * 11}),
+        json.dumps({"redrivePermission": "denyAll", "sourceQueueArns": [ARN]}),
+    ],
+)
+def test_a_redrive_allow_policy_that_says_nothing_is_refused(sqs: Sqs, policy: str) -> None:
+    attributes = {"RedriveAllowPolicy": policy}
+
+    created = refused(sqs.create_queue, QueueName="never", Attributes=attributes)
+    changed = refused(sqs.set_queue_attributes, QueueUrl=new_queue(sqs), Attributes=attributes)
+
+    assert created == changed == "InvalidAttributeValue"
+
+
+def test_a_redrive_allow_policy_decides_whose_dead_letters_are_taken(sqs: Sqs) -> None:
+    url = new_queue(sqs)
+    by_queue = {"redrivePermission": "byQueue", "sourceQueueArns": [arn_of(sqs, url)]}
+    target = arn_of(sqs, new_queue(sqs, RedriveAllowPolicy=json.dumps(by_queue)))
+    policy = {"RedrivePolicy": json.dumps({"deadLetterTargetArn": target, "maxReceiveCount": 2})}
+
+    sqs.set_queue_attributes(QueueUrl=url, Attributes=policy)
+
+    other = refused(sqs.set_queue_attributes, QueueUrl=new_queue(sqs), Attributes=policy)
+    assert other == "InvalidParameterValue"
+
+
+def test_policies_that_cannot_be_read_do_not_break_other_queues(
+    sqs: Sqs, node: NodeProcess
+) -> None:
+    kept = json.dumps({"RedriveAllowPolicy": "notjson", "RedrivePolicy": "notjson"})
+    _, url = topic_as_queue(node, sqs, sqs_attributes=kept)
+    policy = json.dumps({"deadLetterTargetArn": arn_of(sqs, url), "maxReceiveCount": 2})
+
+    code = refused(sqs.create_queue, QueueName="never", Attributes={"RedrivePolicy": policy})
+
+    assert code == "InvalidParameterValue"
+    assert sqs.list_dead_letter_source_queues(QueueUrl=new_queue(sqs))["queueUrls"] == []
+
+
+def test_a_queue_cannot_be_its_own_dead_letter_queue(sqs: Sqs) -> None:
+    url = new_queue(sqs)
+    policy = json.dumps({"deadLetterTargetArn": arn_of(sqs, url), "maxReceiveCount": 2})
+
+    code = refused(sqs.set_queue_attributes, QueueUrl=url, Attributes={"RedrivePolicy": policy})
+
+    assert code == "InvalidParameterValue"

@@ -13,7 +13,6 @@ from penstock.protocols.sqs.move_tasks import TASKS_KEPT, Asked, MoveTask, tasks
 from penstock.protocols.sqs.names import name_in_arn, queue_arn
 from penstock.protocols.sqs.options import SqsOptions
 from penstock.protocols.sqs.parameters import number_of, optional_text, text_of
-from penstock.protocols.sqs.queue_attributes import read_redrive_policy
 from penstock.protocols.sqs.queues import Queue, QueueActions
 from penstock.protocols.sqs.view import SqsView
 
@@ -67,7 +66,7 @@ class MoveActions:
             )
         source = self._queues.find(name)
         topics = self._view.metadata.topics.values()
-        if not any(_is_dead_letter_queue(Queue(topic), name) for topic in topics):
+        if not any(Queue(topic).dead_letter_queue == name for topic in topics):
             raise SqsError(
                 SqsError.INVALID_PARAMETER,
                 f"Source queue {name} must be configured as a Dead Letter Queue.",
@@ -110,8 +109,3 @@ class MoveActions:
                     await self._ask(topic, handle, cancelled)
                     return {"ApproximateNumberOfMessagesMoved": task.progress.moved}
         raise SqsError(SqsError.RESOURCE_MISSING, f"No running task has the handle {handle[:80]!r}")
-
-
-def _is_dead_letter_queue(source: Queue, name: str) -> bool:
-    policy = read_redrive_policy(source.attributes.get("RedrivePolicy", ""))
-    return policy is not None and policy.dead_letter_queue == name

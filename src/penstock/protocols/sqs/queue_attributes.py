@@ -7,11 +7,12 @@ of every door. Those names count: a topic may have been made, or changed, elsewh
 
 import re
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 
 from penstock.protocols.sqs.errors import SqsError
+from penstock.protocols.sqs.names import name_in_arn
 
 ATTRIBUTES_SETTING = "sqs.attributes"
 TAGS_SETTING = "sqs.tags"
@@ -21,6 +22,7 @@ MESSAGE_BYTES_MAX = 1_048_576
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,80}")
 _FIFO_NAME = re.compile(r"[A-Za-z0-9_-]{1,75}\.fifo")
 _ATTEMPTS_MAX = 1_000
+_SOURCES_MAX = 10
 
 
 class _Number(NamedTuple):
@@ -70,6 +72,13 @@ class RedrivePolicy(NamedTuple):
         return self.dead_letter_arn.rpartition(":")[2]
 
 
+class RedriveAllowPolicy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Whose dead letters a queue takes."""
+
+    permission: Literal["allowAll", "denyAll", "byQueue"] = msgspec.field(name="redrivePermission")
+    source_arns: tuple[str, ...] = msgspec.field(name="sourceQueueArns", default=())
+
+
 def default_of(name: str) -> str:
     """Return what an attribute is when nobody gave it."""
     if name in NUMBERS:
@@ -105,8 +114,8 @@ def check_attributes(given: Mapping[str, str], *, is_fifo: bool) -> dict[str, st
         if name in _FIFO_ONLY and not is_fifo:
             raise SqsError(SqsError.INVALID_ATTRIBUTE_NAME, f"Unknown Attribute {name}.")
         checked[name] = _check_attribute(name, value)
-    if given.get("RedrivePolicy"):
-        read_redrive_policy(given["RedrivePolicy"])
+    read_redrive_policy(given.get("RedrivePolicy", ""))
+    read_redrive_allow_policy(given.get("RedriveAllowPolicy", ""))
     return checked
 
 
@@ -143,22 +152,50 @@ def read_redrive_policy(text: str) -> RedrivePolicy | None:
         raise _invalid(
             "RedrivePolicy", text, "it must hold deadLetterTargetArn and maxReceiveCount"
         ) from None
-    if not 1 <= receives_max <= _ATTEMPTS_MAX or arn.count(":") < 5:
+    if not _is_queue_arn(arn):
+        raise _invalid("RedrivePolicy", text, "deadLetterTargetArn must be the arn of a queue")
+    if not 1 <= receives_max <= _ATTEMPTS_MAX:
         raise _invalid(
             "RedrivePolicy", text, f"maxReceiveCount must be between 1 and {_ATTEMPTS_MAX}"
         )
     return RedrivePolicy(arn, receives_max)
 
 
+def read_redrive_allow_policy(text: str) -> RedriveAllowPolicy:
+    """Read whose dead letters a queue takes; an empty text means everybody's."""
+    if not text:
+        return RedriveAllowPolicy("allowAll")
+    try:
+        policy = msgspec.json.decode(text, type=RedriveAllowPolicy)
+    except msgspec.MsgspecError as error:
+        raise _invalid("RedriveAllowPolicy", text, str(error)) from None
+    count = len(policy.source_arns)
+    if policy.permission != "byQueue" and count:
+        raise _invalid("RedriveAllowPolicy", text, "sourceQueueArns need the permission byQueue")
+    if policy.permission == "byQueue" and not 1 <= count <= _SOURCES_MAX:
+        raise _invalid(
+            "RedriveAllowPolicy", text, f"byQueue needs 1 to {_SOURCES_MAX} sourceQueueArns"
+        )
+    if not all(map(_is_queue_arn, policy.source_arns)):
+        raise _invalid("RedriveAllowPolicy", text, "sourceQueueArns must be arns of queues")
+    return policy
+
+
+def _is_queue_arn(text: str) -> bool:
+    try:
+        name_in_arn(text)
+    except SqsError:
+        return False
+    return True
+
+
 def allows_redrive(policy_text: str, source_arn: str) -> bool:
-    """Tell whether a queue takes dead letters of another."""
-    if not policy_text:
-        return True
-    policy = msgspec.json.decode(policy_text, type=dict[str, Any])
-    permission = policy.get("redrivePermission", "allowAll")
-    if permission == "byQueue":
-        return source_arn in policy.get("sourceQueueArns", ())
-    return bool(permission == "allowAll")
+    """Tell whether a queue takes dead letters of another; one that cannot say so does not."""
+    try:
+        policy = read_redrive_allow_policy(policy_text)
+    except SqsError:
+        return False
+    return policy.permission == "allowAll" or source_arn in policy.source_arns
 
 
 def new_topic_settings(attributes: Mapping[str, str], *, is_fifo: bool) -> dict[str, str]:

@@ -57,6 +57,16 @@ class Queue:
         return self.name.endswith(FIFO_SUFFIX)
 
     @property
+    def dead_letter_queue(self) -> str | None:
+        """The name of the queue that its dead letters go to; None when it names none."""
+        try:
+            policy = read_redrive_policy(self.attributes.get("RedrivePolicy", ""))
+        except SqsError:
+            # Any door can write the setting that holds it.
+            return None
+        return None if policy is None else policy.dead_letter_queue
+
+    @property
     def deduplicates_in_groups(self) -> bool:
         """True when each message group is deduplicated by itself; else the queue as a whole is."""
         return self.attributes.get("DeduplicationScope") == GROUP_SCOPE
@@ -153,6 +163,10 @@ class QueueActions:
         policy = read_redrive_policy(attributes.get("RedrivePolicy", ""))
         if policy is None:
             return
+        if policy.dead_letter_queue == name:
+            raise SqsError(
+                SqsError.INVALID_PARAMETER, f"{name} cannot be the dead-letter queue of itself"
+            )
         target = self.find(policy.dead_letter_queue)
         if target.is_fifo != name.endswith(FIFO_SUFFIX):
             raise SqsError(
@@ -274,12 +288,12 @@ class QueueActions:
     ) -> dict[str, Any]:
         """ListDeadLetterSourceQueues."""
         target = self.of(parameters)
-        urls = []
-        for topic in sorted(self._view.metadata.topics.values(), key=lambda each: each.name):
-            queue = Queue(topic)
-            policy = read_redrive_policy(queue.attributes.get("RedrivePolicy", ""))
-            if policy is not None and policy.dead_letter_queue == target.name:
-                urls.append(queue_url(base_url, self._options.account, queue.name))
+        names = sorted(
+            topic.name
+            for topic in self._view.metadata.topics.values()
+            if Queue(topic).dead_letter_queue == target.name
+        )
+        urls = [queue_url(base_url, self._options.account, name) for name in names]
         return {"queueUrls": urls}
 
     # Tags and permissions.

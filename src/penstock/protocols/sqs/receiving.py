@@ -1,6 +1,6 @@
 """ReceiveMessage, DeleteMessage and ChangeMessageVisibility, alone and in batches."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from penstock.broker import IDEMPOTENCY_KEY, SOURCE_TOPIC, Message, Nack
@@ -124,9 +124,12 @@ class ReceiveActions:
         )
 
     async def _delete_all(self, queue: Queue, entries: list[Entry]) -> list[EntryResult]:
-        receipts = [text_of(entry, "ReceiptHandle") for entry in entries]
-        outcomes = await self._view.queues.ack(queue.name, GROUP, receipts)
-        return [_deleted(queue, outcome) for outcome in outcomes]
+        read = [_read_receipt(entry) for entry in entries]
+        receipts = [each for each in read if isinstance(each, str)]
+        outcomes = iter(await self._view.queues.ack(queue.name, GROUP, receipts))
+        return [
+            each if isinstance(each, SqsError) else _deleted(queue, next(outcomes)) for each in read
+        ]
 
     # Visibility.
 
@@ -151,28 +154,42 @@ class ReceiveActions:
         return [await self._change_one(queue, entry) for entry in entries]
 
     async def _change_one(self, queue: Queue, entry: Entry) -> EntryResult:
-        receipt = text_of(entry, "ReceiptHandle")
-        lease_s = number_of(entry, "VisibilityTimeout", least=0, most=_LEASE_S_MAX)
-        outcomes: Sequence[PenstockError | None]
-        if lease_s is None:
-            return SqsError(
-                SqsError.MISSING_PARAMETER,
-                "The request must contain the parameter VisibilityTimeout.",
-            )
-        if lease_s == 0:
-            nack = Nack(receipt, delay_ms=0, reason="made visible by its consumer")
-            outcomes = await self._view.queues.nack(queue.name, GROUP, [nack])
-        else:
-            outcomes = await self._view.queues.extend(
-                queue.name, GROUP, [receipt], lease_ms=lease_s * 1_000
-            )
-        if isinstance(outcomes[0], LeaseExpired):
+        try:
+            receipt = text_of(entry, "ReceiptHandle")
+            lease_s = number_of(entry, "VisibilityTimeout", least=0, most=_LEASE_S_MAX)
+            if lease_s is None:
+                raise SqsError(
+                    SqsError.MISSING_PARAMETER,
+                    "The request must contain the parameter VisibilityTimeout.",
+                )
+            outcome = await self._change_lease(queue, receipt, lease_s)
+        except (SqsError, PenstockError) as error:
+            # Those before it are changed, which their sender must hear.
+            return error
+        if isinstance(outcome, LeaseExpired):
             return SqsError(
                 SqsError.NOT_IN_FLIGHT,
                 f"Value {receipt} for parameter ReceiptHandle is invalid. Reason: Message does not"
                 " exist or is not available for visibility timeout change.",
             )
-        return {} if outcomes[0] is None else outcomes[0]
+        return {} if outcome is None else outcome
+
+    async def _change_lease(self, queue: Queue, receipt: str, lease_s: int) -> PenstockError | None:
+        if lease_s == 0:
+            nack = Nack(receipt, delay_ms=0, reason="made visible by its consumer")
+            (outcome,) = await self._view.queues.nack(queue.name, GROUP, [nack])
+        else:
+            (outcome,) = await self._view.queues.extend(
+                queue.name, GROUP, [receipt], lease_ms=lease_s * 1_000
+            )
+        return outcome
+
+
+def _read_receipt(entry: Entry) -> str | SqsError:
+    try:
+        return text_of(entry, "ReceiptHandle")
+    except SqsError as error:
+        return error
 
 
 def _deleted(queue: Queue, outcome: PenstockError | None) -> EntryResult:
