@@ -8,7 +8,7 @@ import pytest
 
 from tests.kafka_clients import new_producer, publish, read_from, wait_until
 from tests.processes import NodeProcess
-from tests.sqs_clients import Sqs, arn_of, new_queue, new_sqs, receive, refused
+from tests.sqs_clients import Sqs, arn_of, attributes_of, new_queue, new_sqs, receive, refused
 
 
 @pytest.fixture
@@ -323,11 +323,14 @@ def test_queues_are_found_listed_changed_tagged_purged_and_deleted(sqs: Sqs) -> 
     sqs.add_permission(QueueUrl=url, Label="l", AWSAccountIds=["1"], Actions=["*"])
     sqs.remove_permission(QueueUrl=url, Label="l")
     sqs.send_message(QueueUrl=url, MessageBody="one")
+    sqs.send_message(QueueUrl=url, MessageBody="one later", DelaySeconds=1)
     sqs.purge_queue(QueueUrl=url)
 
-    attributes = sqs.get_queue_attributes(QueueUrl=url, AttributeNames=["All"])["Attributes"]
+    attributes = attributes_of(sqs, url)
     assert attributes["VisibilityTimeout"] == "77"
     assert attributes["ApproximateNumberOfMessages"] == "0"
+    assert attributes["ApproximateNumberOfMessagesDelayed"] == "0"
+    assert receive(sqs, url, WaitTimeSeconds=2) == []
     assert sqs.list_queue_tags(QueueUrl=url)["Tags"] == {"team": "a"}
     too_soon = refused(sqs.purge_queue, QueueUrl=url)
     assert too_soon == "AWS.SimpleQueueService.PurgeQueueInProgress"

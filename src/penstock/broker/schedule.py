@@ -68,7 +68,9 @@ class _Find(msgspec.Struct, frozen=True):
     number: int
 
 
-class _Count(msgspec.Struct, frozen=True):
+class _All(msgspec.Struct, frozen=True):
+    """All messages of a partition, to be counted or cancelled."""
+
     topic: str
     partition: int
 
@@ -83,7 +85,8 @@ class Schedule:
         calls.serve("schedule.list", _List, self._list_here)
         calls.serve("schedule.find", _Find, self._find_here)
         calls.serve("schedule.change", _Change, self._change_here)
-        calls.serve("schedule.count", _Count, self._count_here)
+        calls.serve("schedule.count", _All, self._count_here)
+        calls.serve("schedule.clear", _All, self._clear_here)
 
     async def list(self, topic: str, *, count_max: int = 100, after: str = "") -> Page:
         """Return messages of a topic in the order of their time, after a `cursor`."""
@@ -185,18 +188,29 @@ class Schedule:
 
     async def count(self, topic: str) -> int:
         """Return how many messages of a topic wait."""
+        return await self._sum(topic, "schedule.count")
+
+    async def _count_here(self, request: _All) -> int:
+        partition = self._cluster.partition(TopicPartition(request.topic, request.partition))
+        partition.check_serving()
+        return partition.stage.count
+
+    async def clear(self, topic: str) -> int:
+        """Cancel all messages of a topic that wait by now; return how many there were."""
+        return await self._sum(topic, "schedule.clear")
+
+    async def _clear_here(self, request: _All) -> int:
+        partition = self._cluster.partition(TopicPartition(request.topic, request.partition))
+        return await partition.stage.clear()
+
+    async def _sum(self, topic: str, verb: str) -> int:
         counts = await asyncio.gather(
             *(
-                self._calls.ask(place, "schedule.count", _Count(topic, place.partition), int)
+                self._calls.ask(place, verb, _All(topic, place.partition), int)
                 for place in self._places(topic)
             )
         )
         return sum(counts)
-
-    async def _count_here(self, request: _Count) -> int:
-        partition = self._cluster.partition(TopicPartition(request.topic, request.partition))
-        partition.check_serving()
-        return partition.stage.count
 
     def _places(self, topic: str) -> Sequence[TopicPartition]:
         partitions = self._cluster.metadata.topic(topic).partitions

@@ -71,6 +71,7 @@ _RELEASE_BYTES_MAX = 1024 * 1024
 _SLEEP_S_MAX = 1.0
 _RETRY_S = 0.05
 _RESTAGE_MESSAGES_MAX = 2_000
+_CLEAR_MESSAGES_MAX = 10_000
 
 
 class ScheduledRecord(NamedTuple):
@@ -259,6 +260,27 @@ class PartitionStage:
             for place, number in enumerate(numbers)
             if (key := keys.get(number)) is not None
         }
+
+    async def clear(self) -> int:
+        """Forget all messages that wait by now; return how many were forgotten.
+
+        When this returns, one that was just being released is in the log.
+        """
+        self._log.check_serving()
+        numbers = self._stage.numbers()
+        count = 0
+        while numbers:
+            kept: list[int] = []
+            for first in range(0, len(numbers), _CLEAR_MESSAGES_MAX):
+                some = numbers[first : first + _CLEAR_MESSAGES_MAX]
+                found = await self.cancel(some)
+                kept += [number for number, was in zip(some, found, strict=True) if not was]
+            count += len(numbers) - len(kept)
+            if kept:
+                # A release, or a change by somebody else, is under way.
+                await asyncio.sleep(_RETRY_S)
+            numbers = [number for number in kept if self.is_waiting(number)]
+        return count
 
     async def move(self, numbers: Sequence[int], *, due_ms: int) -> list[bool]:
         """Give messages another time; say of each whether it was still waiting."""

@@ -212,6 +212,10 @@ class _Run:
 
     # Finding.
 
+    def live_numbers(self) -> list[int]:
+        """Return the numbers of all messages that are here."""
+        return [number for number in self.numbers[self.head :] if number != _HOLE]
+
     def row(self, row: int) -> Waiting:
         """Return what one row says."""
         return Waiting(self.dues[row], self.numbers[row], self.wheres[row])
@@ -446,6 +450,10 @@ class Stage:
 
     def _drop_empty(self) -> None:
         self._runs = [run for run in self._runs if len(run)]
+
+    def numbers(self) -> list[int]:
+        """Return the numbers of all messages, in no order."""
+        return [number for run in self._runs for number in run.live_numbers()]
 
     def find(self, number: int) -> Waiting | None:
         """Return a message that waits."""

@@ -97,6 +97,39 @@ def test_messages_are_cancelled_moved_and_released_by_id() -> None:
     run(scene())
 
 
+def test_all_messages_that_wait_are_cancelled_at_once() -> None:
+    async def scene() -> None:
+        machine = SimMachine()
+        broker = await started(machine)
+        due_ms = machine.clock.now_ms() + 1000
+        await schedule(broker, *((b"%d" % n, due_ms + n) for n in range(5)))
+
+        assert await broker.schedule.clear("orders") == 5
+        assert await broker.schedule.clear("orders") == 0
+
+        await schedule(broker, (b"later", due_ms))
+        machine.clock.advance(2000)
+        assert await delivered(broker) == {b"later"}
+
+    run(scene())
+
+
+def test_messages_that_are_just_released_are_in_the_log_when_the_rest_is_cancelled() -> None:
+    async def scene() -> None:
+        machine = SimMachine()
+        broker = await started(machine)
+        due_ms = machine.clock.now_ms() + 1000
+        await schedule(broker, (b"a", due_ms), (b"b", due_ms + 9000), (b"c", due_ms))
+        machine.clock.advance(1000)
+
+        cancelled = await broker.schedule.clear("orders")
+
+        assert await broker.schedule.count("orders") == 0
+        assert cancelled + len(await delivered(broker)) == 3
+
+    run(scene())
+
+
 def test_what_cannot_be_asked_for_is_refused() -> None:
     async def scene() -> None:
         broker = await started()

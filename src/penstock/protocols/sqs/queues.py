@@ -211,6 +211,8 @@ class QueueActions:
                 f" {self._options.purge_interval_ms // 1_000} seconds.",
             )
         self._purged_ms[queue.name] = now_ms
+        # First, as a message that is just being released is in the queue then.
+        await self._view.schedule.clear(queue.name)
         await self._view.queues.configure_group(queue.name, GROUP, {})
         await self._view.queues.purge(queue.name, GROUP)
         return {}

@@ -108,6 +108,9 @@ class ScheduleView(Protocol):
     async def count(self, topic: str) -> int:
         """How many there are."""
 
+    async def clear(self, topic: str) -> int:
+        """Cancel all of them."""
+
 
 class SqsView(Protocol):
     """A running node."""
