@@ -231,6 +231,7 @@ def _sqs_options(options: NodeOptions) -> SqsOptions:
         account=options.sqs_account,
         region=options.sqs_region,
         purge_interval_ms=options.sqs_purge_interval_ms,
+        batch_bytes_max=options.message_bytes_max,
         access_keys=_access_keys(options.sqs_access_keys_file),
     )
 

@@ -18,6 +18,7 @@ OWN_SETTINGS = {
     "delivery.lease.ms": "60000",
 }
 ARN = "arn:aws:sqs:us-east-1:000000000000:any"
+LARGEST = 1_048_576
 
 
 @pytest.fixture
@@ -201,4 +202,70 @@ def test_a_queue_cannot_be_its_own_dead_letter_queue(sqs: Sqs) -> None:
 
     code = refused(sqs.set_queue_attributes, QueueUrl=url, Attributes={"RedrivePolicy": policy})
 
+    assert code == "InvalidParameterValue"
+
+
+def with_large_attributes(size_bytes: int) -> dict[str, Any]:
+    """A message of this size whose attributes have the longest names and types there are."""
+    data_type = "String." + '"' * 249
+    attributes = {
+        f"{number}".rjust(256, "a"): {"DataType": data_type, "StringValue": "v"}
+        for number in range(10)
+    }
+    body = "b" * (size_bytes - 10 * (256 + len(data_type) + 1))
+    return {"MessageBody": body, "MessageAttributes": attributes}
+
+
+@pytest.mark.parametrize("delay", [{}, {"DelaySeconds": 1}], ids=["at once", "delayed"])
+def test_a_queue_takes_messages_as_large_as_it_says(sqs: Sqs, delay: dict[str, int]) -> None:
+    url = new_queue(sqs)
+
+    assert attributes_of(sqs, url)["MaximumMessageSize"] == str(LARGEST)
+    sqs.send_message(QueueUrl=url, MessageBody="b" * LARGEST, **delay)
+    sqs.send_message(QueueUrl=url, **with_large_attributes(LARGEST), **delay)
+
+    sizes: list[int] = []
+    while len(sizes) < 2:
+        sizes += [len(each["Body"]) for each in receive(sqs, url)]
+    assert sorted(sizes)[1] == LARGEST
+    code = refused(sqs.send_message, QueueUrl=url, MessageBody="b" * (LARGEST + 1))
+    assert code == "InvalidParameterValue"
+
+
+def test_a_fifo_queue_takes_messages_as_large_as_it_says(sqs: Sqs) -> None:
+    url = new_queue(sqs, ".fifo", FifoQueue="true", DeduplicationScope="messageGroup")
+
+    sqs.send_message(
+        QueueUrl=url,
+        MessageGroupId="g" * 128,
+        MessageDeduplicationId="d" * 128,
+        **with_large_attributes(LARGEST),
+    )
+
+    assert len(receive(sqs, url)) == 1
+
+
+def test_a_topic_that_was_made_elsewhere_says_what_it_takes_and_can_be_told_to_take_more(
+    sqs: Sqs, node: NodeProcess
+) -> None:
+    _, url = topic_as_queue(node, sqs, max_message_bytes="100000")
+
+    said = int(attributes_of(sqs, url)["MaximumMessageSize"])
+    sqs.send_message(QueueUrl=url, **with_large_attributes(said))
+    code = refused(sqs.send_message, QueueUrl=url, MessageBody="b" * 100_000)
+    sqs.set_queue_attributes(QueueUrl=url, Attributes={"MaximumMessageSize": "200000"})
+    sqs.send_message(QueueUrl=url, **with_large_attributes(200_000))
+
+    assert 50_000 < said < 100_000
+    assert code == "InvalidParameterValue"
+    assert attributes_of(sqs, url)["MaximumMessageSize"] == "200000"
+
+
+def test_a_smaller_size_does_not_narrow_what_other_doors_may_send(
+    sqs: Sqs, node: NodeProcess
+) -> None:
+    url = new_queue(sqs, MaximumMessageSize="1024")
+
+    assert settings_of(node, url)["max.message.bytes"] == "1048588"
+    code = refused(sqs.send_message, QueueUrl=url, MessageBody="b" * 1025)
     assert code == "InvalidParameterValue"

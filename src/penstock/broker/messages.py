@@ -402,8 +402,8 @@ def _checked(
         size_bytes += len(name.encode()) + len(value or b"") + _HEADER_OVERHEAD_BYTES
     if size_bytes + HEADER_BYTES > settings.batch_bytes_max:
         raise BatchTooLarge(
-            f"a message of about {size_bytes} bytes was sent, max.message.bytes is"
-            f" {settings.batch_bytes_max}"
+            f"a message that takes about {size_bytes + HEADER_BYTES} bytes as a batch was sent,"
+            f" max.message.bytes is {settings.batch_bytes_max}"
         )
     return _Item(number, timestamp, message.key, message.value, headers, size_bytes, era)
 

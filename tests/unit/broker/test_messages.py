@@ -1,6 +1,7 @@
 """Single messages: where they go, what they become, and which of them fail."""
 
 import asyncio
+import re
 import uuid
 from typing import Any
 
@@ -116,6 +117,22 @@ def test_values_of_which_one_may_be_refused_are_left_to_the_closer_look() -> Non
 
         assert await broker.messages.publish_values("compacted", [b"a"]) is None
         assert await broker.messages.publish_values("orders", [b"a", b"b" * 2_000_000]) is None
+
+    run(scene())
+
+
+def test_a_message_that_is_too_large_is_told_both_sizes_that_were_compared() -> None:
+    async def scene() -> None:
+        broker = await started()
+        await broker.topics.change_settings("orders", {"max.message.bytes": "2000"}, [])
+
+        (taken, refused) = await broker.messages.publish(
+            "orders", [NewMessage(value=bytes(1899)), NewMessage(value=bytes(1900))]
+        )
+
+        assert isinstance(taken, Published)
+        assert isinstance(refused, BatchTooLarge)
+        assert [int(each) for each in re.findall(r"\d+", str(refused))] == [2001, 2000]
 
     run(scene())
 

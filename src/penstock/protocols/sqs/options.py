@@ -11,5 +11,7 @@ class SqsOptions:
     account: str
     region: str
     purge_interval_ms: int
+    batch_bytes_max: int
+    """The largest record batch of topics that are not told theirs."""
     access_keys: Mapping[str, str] = field(default_factory=dict)
     """Secrets by access key; without any, signatures are not looked at."""

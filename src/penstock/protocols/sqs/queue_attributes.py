@@ -19,6 +19,9 @@ TAGS_SETTING = "sqs.tags"
 FIFO_SUFFIX = ".fifo"
 GROUP_SCOPE = "messageGroup"
 MESSAGE_BYTES_MAX = 1_048_576
+# More than what is stored beside a body and its attributes: the framing of a batch, the message
+# group, headers of ours, and the names and types of ten attributes once more.
+_ROOM_BYTES = 16 * 1024
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,80}")
 _FIFO_NAME = re.compile(r"[A-Za-z0-9_-]{1,75}\.fifo")
 _ATTEMPTS_MAX = 1_000
@@ -220,15 +223,32 @@ def topic_settings(given: Mapping[str, str]) -> dict[str, str]:
     return settings
 
 
-def attributes_of_topic(*, lease_ms: int, retention_ms: int) -> dict[str, str]:
+def wider_batches(given: Mapping[str, str], *, batch_bytes_max: int) -> dict[str, str]:
+    """Return what lets a topic take messages as large as its queue says, if it does not yet.
+
+    The limit of a topic is never lowered: it holds for batches of many messages, too.
+    """
+    if "MaximumMessageSize" not in given:
+        return {}
+    needed = int(given["MaximumMessageSize"]) + _ROOM_BYTES
+    return {"max.message.bytes": str(needed)} if needed > batch_bytes_max else {}
+
+
+def attributes_of_topic(
+    *, lease_ms: int, retention_ms: int, batch_bytes_max: int, message_bytes_max: int
+) -> dict[str, str]:
     """Return what a topic's own settings are as attributes, in whole seconds.
 
-    A topic can keep records for longer than a queue can say; the longest time stands for it.
+    A topic can keep records for longer than a queue can say; the longest time stands for it. Of
+    messages it takes those that fit its batches, up to what the queue was told.
     """
     retention_s_max = NUMBERS["MessageRetentionPeriod"].most
     retention_s = retention_s_max if retention_ms < 0 else retention_ms // 1_000
     lease_s = min(lease_ms // 1_000, NUMBERS["VisibilityTimeout"].most)
+    message_bytes_least = NUMBERS["MaximumMessageSize"].least
+    fitting_bytes = max(batch_bytes_max - _ROOM_BYTES, message_bytes_least)
     return {
+        "MaximumMessageSize": str(min(message_bytes_max, fitting_bytes)),
         "MessageRetentionPeriod": str(min(retention_s, retention_s_max)),
         "VisibilityTimeout": str(lease_s),
     }

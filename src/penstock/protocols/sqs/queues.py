@@ -28,6 +28,7 @@ from penstock.protocols.sqs.queue_attributes import (
     new_topic_settings,
     read_redrive_policy,
     topic_settings,
+    wider_batches,
 )
 from penstock.protocols.sqs.view import SqsView
 
@@ -137,6 +138,8 @@ class QueueActions:
         self._check_dead_letters(name, attributes)
         now_s = str(self._view.now_ms() // 1_000)
         settings = new_topic_settings(attributes, is_fifo=is_fifo)
+        size = {"MaximumMessageSize": default_of("MaximumMessageSize")} | attributes
+        settings |= wider_batches(size, batch_bytes_max=self._options.batch_bytes_max)
         settings |= _kept(attributes | {_CREATED: now_s, _MODIFIED: now_s})
         if tags:
             settings[TAGS_SETTING] = msgspec.json.encode(tags).decode()
@@ -191,6 +194,8 @@ class QueueActions:
         self._check_dead_letters(queue.name, given)
         now_s = str(self._view.now_ms() // 1_000)
         changed = topic_settings(given) | _kept(queue.attributes | given | {_MODIFIED: now_s})
+        batch_bytes_max = int(self._topic_settings(queue)["max.message.bytes"])
+        changed |= wider_batches(given, batch_bytes_max=batch_bytes_max)
         await self._view.topics.change_settings(queue.name, changed, [])
         return {}
 
@@ -257,13 +262,17 @@ class QueueActions:
         return shown | {"QueueArn": queue_arn(self._options, queue.name)}
 
     def _set_for_topic(self, queue: Queue) -> dict[str, str]:
-        settings = {
-            each.definition.name: each.value for each in self._view.topics.settings(queue.name)
-        }
+        settings = self._topic_settings(queue)
         return attributes_of_topic(
             lease_ms=self._view.queues.settings_of(queue.name, GROUP).lease_ms,
             retention_ms=int(settings["retention.ms"]),
+            batch_bytes_max=int(settings["max.message.bytes"]),
+            message_bytes_max=queue.number("MaximumMessageSize"),
         )
+
+    def _topic_settings(self, queue: Queue) -> dict[str, str]:
+        settings = self._view.topics.settings(queue.name)
+        return {each.definition.name: each.value for each in settings}
 
     async def _counts(self, queue: Queue) -> dict[str, str]:
         unsettled, in_flight = await self.backlog(queue)

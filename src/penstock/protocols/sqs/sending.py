@@ -73,7 +73,8 @@ class SendActions:
         body = check_text("MessageBody", text_of(entry, "MessageBody"))
         attributes = read_attributes(entry.get("MessageAttributes"))
         size_bytes = len(body) + sum(
-            len(name) + len(each.data_type) + len(each.content) for name, each in attributes.items()
+            len(name) + len(each.data_type.encode()) + len(each.content)
+            for name, each in attributes.items()
         )
         most = queue.number("MaximumMessageSize")
         if not body or size_bytes > most:
