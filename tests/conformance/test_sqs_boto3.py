@@ -241,6 +241,30 @@ def test_a_move_can_be_cancelled_and_what_it_left_stays(sqs: Sqs) -> None:
     assert len(receive(sqs, dead_url)) > 0
 
 
+def test_a_move_keeps_its_pace_and_tells_how_many_messages_it_moved(sqs: Sqs) -> None:
+    dead_url, url = _dead_letter_pair(sqs, 20)
+    source = arn_of(sqs, dead_url)
+    begin = time.monotonic()
+    handle = sqs.start_message_move_task(
+        SourceArn=source, DestinationArn=arn_of(sqs, url), MaxNumberOfMessagesPerSecond=2
+    )["TaskHandle"]
+
+    def moved() -> int:
+        (task,) = sqs.list_message_move_tasks(SourceArn=source)["Results"]
+        return int(task["ApproximateNumberOfMessagesMoved"])
+
+    wait_until(lambda: moved() >= 3, "three messages to be moved")
+    cancelled = sqs.cancel_message_move_task(TaskHandle=handle)
+    elapsed_s = time.monotonic() - begin
+
+    count = cancelled["ApproximateNumberOfMessagesMoved"]
+    assert 3 <= count <= 1 + 2 * elapsed_s
+    assert count == moved() == int(attributes_of(sqs, url)["ApproximateNumberOfMessages"])
+    left = attributes_of(sqs, dead_url)
+    assert int(left["ApproximateNumberOfMessages"]) == 20 - count
+    assert left["ApproximateNumberOfMessagesNotVisible"] == "0"
+
+
 def _moved_back(sqs: Sqs, dead_url: str) -> bool:
     source = arn_of(sqs, dead_url)
     tasks = sqs.list_message_move_tasks(SourceArn=source)["Results"]

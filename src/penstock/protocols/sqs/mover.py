@@ -9,11 +9,12 @@ task and the message.
 
 import asyncio
 import logging
+from collections.abc import Sequence
 from functools import partial
 
 import msgspec
 
-from penstock.broker import SOURCE_TOPIC, Message, NewMessage, Topic
+from penstock.broker import SOURCE_TOPIC, Message, Nack, NewMessage, Topic
 from penstock.errors import PenstockError, TopicNotFound, Unavailable
 from penstock.ids import TopicPartition
 from penstock.protocols.sqs.attributes import OWN_PREFIX, TYPES_HEADER
@@ -33,7 +34,7 @@ logger = logging.getLogger(__name__)
 _CHUNK = 10
 _LEASE_MS = 10_000
 _LOOK_S = 1.0
-_TELL_MS = 2_000
+_TELL_MS = 500
 
 
 class Mover:
@@ -83,8 +84,7 @@ class Mover:
         run = _Run(self._view, source, task)
         try:
             while run.is_wanted() and self._is_mine(source) and await run.move_some():
-                if task.asked.rate is not None:
-                    await asyncio.sleep(_CHUNK / task.asked.rate)
+                pass
             if self._is_mine(source):
                 await run.end("CANCELLED" if not run.is_wanted() else "COMPLETED")
         except Unavailable as error:
@@ -102,7 +102,8 @@ class _Run:
         self._source = source
         self._task = task
         self._progress = task.progress
-        self._told_ms = view.now_ms()
+        self._told_ms = 0
+        self._next_s = 0.0
         # What another node had out when it stopped comes back until then.
         self._patient_until_ms = view.now_ms() + _LEASE_MS
 
@@ -115,15 +116,32 @@ class _Run:
         return any(not each.asked.is_cancelled for each in mine)
 
     async def move_some(self) -> bool:
-        """Move the next messages; False when there are none."""
+        """Move the next messages, of a second at most; False when there are none."""
+        count_max = min(_CHUNK, self._task.asked.rate or _CHUNK)
         messages = await self._view.queues.receive(
-            self._source, GROUP, count_max=_CHUNK, lease_ms=_LEASE_MS
+            self._source, GROUP, count_max=count_max, lease_ms=_LEASE_MS
         )
-        for message in messages:
+        for number, message in enumerate(messages):
+            await self._pace()
+            if not self.is_wanted():
+                await self._give_back(messages[number:])
+                break
             await self._move(message)
-        if self._view.now_ms() - self._told_ms > _TELL_MS:
-            await self._tell()
+            if self._view.now_ms() - self._told_ms > _TELL_MS:
+                await self._tell()
         return bool(messages) or await self._others_come_back()
+
+    async def _give_back(self, messages: Sequence[Message]) -> None:
+        items = [Nack(each.receipt, delay_ms=0, is_counted=False) for each in messages]
+        await self._view.queues.nack(self._source, GROUP, items)
+
+    async def _pace(self) -> None:
+        """Wait until the next message may go; time that was lost is not caught up with."""
+        if self._task.asked.rate is None:
+            return
+        now_s = asyncio.get_running_loop().time()
+        await asyncio.sleep(max(0, self._next_s - now_s))
+        self._next_s = max(self._next_s, now_s) + 1 / self._task.asked.rate
 
     async def _move(self, message: Message) -> None:
         target = self._task.asked.destination or _origin(message)

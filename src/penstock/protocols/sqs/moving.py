@@ -1,5 +1,6 @@
 """StartMessageMoveTask, ListMessageMoveTasks and CancelMessageMoveTask, at any node."""
 
+import asyncio
 import uuid
 from base64 import b64encode
 from collections.abc import Callable, Mapping
@@ -17,6 +18,9 @@ from penstock.protocols.sqs.queues import Queue, QueueActions
 from penstock.protocols.sqs.view import SqsView
 
 _RATE_MAX = 500
+# A task looks whether it is still wanted at least once a second.
+_END_WAIT_S = 3.0
+_LOOK_S = 0.05
 
 
 class MoveActions:
@@ -107,5 +111,16 @@ class MoveActions:
                 if task.handle == handle and task.status == "RUNNING":
                     cancelled = msgspec.structs.replace(task.asked, is_cancelled=True)
                     await self._ask(topic, handle, cancelled)
-                    return {"ApproximateNumberOfMessagesMoved": task.progress.moved}
+                    moved = await self._moved_in_the_end(topic.name, task)
+                    return {"ApproximateNumberOfMessagesMoved": moved}
         raise SqsError(SqsError.RESOURCE_MISSING, f"No running task has the handle {handle[:80]!r}")
+
+    async def _moved_in_the_end(self, source: str, task: MoveTask) -> int:
+        """Wait a moment for the node that carries the task out to say where it stopped."""
+        loop = asyncio.get_running_loop()
+        deadline_s = loop.time() + _END_WAIT_S
+        while task.progress.status == "RUNNING" and loop.time() < deadline_s:
+            await asyncio.sleep(_LOOK_S)
+            known = tasks_of(self._view.topics.find(source))
+            task = next((each for each in known if each.handle == task.handle), task)
+        return task.progress.moved
