@@ -158,15 +158,19 @@ def test_a_bad_entry_of_a_batch_does_not_hide_what_became_of_the_others(node: No
 def test_a_delayed_message_is_not_early(sqs: Sqs) -> None:
     url = new_queue(sqs)
     begin = time.time()
-    sqs.send_message(QueueUrl=url, MessageBody="later", DelaySeconds=1)
+    sent = sqs.send_message(QueueUrl=url, MessageBody="later", DelaySeconds=1)
+    sent_by = time.time()
     sqs.send_message(QueueUrl=url, MessageBody="much later", DelaySeconds=900)
 
     found: list[dict[str, Any]] = []
     while not found:
-        found = receive(sqs, url, WaitTimeSeconds=0)
+        found = receive(sqs, url, WaitTimeSeconds=0, MessageSystemAttributeNames=["SentTimestamp"])
 
     assert time.time() >= begin + 1
+    sent_s = int(found[0]["Attributes"]["SentTimestamp"]) / 1_000
+    assert begin - 0.01 <= sent_s <= sent_by
     assert [each["Body"] for each in found] == ["later"]
+    assert found[0]["MessageId"] == sent["MessageId"]
     delayed = "ApproximateNumberOfMessagesDelayed"
     counts = sqs.get_queue_attributes(QueueUrl=url, AttributeNames=[delayed])
     assert counts["Attributes"][delayed] == "1"
@@ -360,6 +364,17 @@ def test_queues_are_found_listed_changed_tagged_purged_and_deleted(sqs: Sqs) -> 
     assert too_soon == "AWS.SimpleQueueService.PurgeQueueInProgress"
     sqs.delete_queue(QueueUrl=url)
     assert refused(sqs.get_queue_url, QueueName=name).endswith("NonExistentQueue")
+
+
+def test_messages_of_a_queue_that_is_created_again_have_other_ids(sqs: Sqs) -> None:
+    url = new_queue(sqs)
+    first = sqs.send_message(QueueUrl=url, MessageBody="one")
+    sqs.delete_queue(QueueUrl=url)
+
+    sqs.create_queue(QueueName=url.rpartition("/")[2])
+    second = sqs.send_message(QueueUrl=url, MessageBody="one")
+
+    assert second["MessageId"] != first["MessageId"]
 
 
 def test_bad_requests_get_the_codes_of_the_real_service(sqs: Sqs) -> None:

@@ -16,6 +16,7 @@ import msgspec
 from penstock.protocols.sqs.errors import SqsError
 
 TYPES_HEADER = "penstock-sqs-types"
+SENT_HEADER = "penstock-sqs-sent"
 OWN_PREFIX = "penstock-"
 TRACE_HEADER = "AWSTraceHeader"
 ATTRIBUTES_MAX = 10

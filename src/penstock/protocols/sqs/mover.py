@@ -194,7 +194,7 @@ class _Run:
 def _origin(message: Message) -> str | None:
     for name, content in message.headers:
         if name == SOURCE_TOPIC and content:
-            return content.decode()
+            return content.decode(errors="replace")
     return None
 
 

@@ -1,7 +1,8 @@
-"""Addresses of queues: urls and arns."""
+"""Addresses of queues: urls and arns; ids of messages."""
 
 from urllib.parse import urlsplit
 
+from penstock.broker import Topic
 from penstock.protocols.sqs.errors import SqsError
 from penstock.protocols.sqs.options import SqsOptions
 
@@ -30,3 +31,8 @@ def name_in_arn(arn: str) -> str:
     if len(parts) != 6 or parts[2] != "sqs" or not parts[5]:
         raise SqsError(SqsError.INVALID_PARAMETER, f"{arn[:200]!r} is not the arn of a queue")
     return parts[5]
+
+
+def message_id(topic: Topic, own_id: str) -> str:
+    """Return an id that no message of another queue has, also not of one of the same name."""
+    return f"{topic.topic_id}-{own_id}"

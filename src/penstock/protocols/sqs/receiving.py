@@ -5,12 +5,12 @@ from typing import Any
 
 from penstock.broker import IDEMPOTENCY_KEY, SOURCE_TOPIC, Message, Nack
 from penstock.errors import LeaseExpired, PenstockError
-from penstock.protocols.sqs.attributes import TRACE_HEADER, from_headers, wanted
+from penstock.protocols.sqs.attributes import SENT_HEADER, TRACE_HEADER, from_headers, wanted
 from penstock.protocols.sqs.batches import Entry, EntryResult, answer_batch, read_entries
 from penstock.protocols.sqs.checksums import md5_of_attributes, md5_of_body
 from penstock.protocols.sqs.deduplication import deduplication_id
 from penstock.protocols.sqs.errors import SqsError
-from penstock.protocols.sqs.names import queue_arn
+from penstock.protocols.sqs.names import message_id, queue_arn
 from penstock.protocols.sqs.options import SqsOptions
 from penstock.protocols.sqs.parameters import number_of, text_of, texts_of
 from penstock.protocols.sqs.queues import GROUP, Queue, QueueActions
@@ -61,7 +61,7 @@ class ReceiveActions:
         body = message.value or b""
         text = body.decode(errors="replace")
         shown: dict[str, Any] = {
-            "MessageId": message.id,
+            "MessageId": message_id(queue.topic, message.id),
             "ReceiptHandle": message.receipt,
             "MD5OfBody": md5_of_body(text.encode()),
             "Body": text,
@@ -88,7 +88,7 @@ class ReceiveActions:
         }
         system = {
             "SenderId": self._options.account,
-            "SentTimestamp": str(message.timestamp),
+            "SentTimestamp": _sent_ms(headers.get(SENT_HEADER, ""), message),
             "ApproximateReceiveCount": str(message.attempt),
             "ApproximateFirstReceiveTimestamp": str(message.first_delivered_ms),
         }
@@ -183,6 +183,14 @@ class ReceiveActions:
                 queue.name, GROUP, [receipt], lease_ms=lease_s * 1_000
             )
         return outcome
+
+
+def _sent_ms(kept: str, message: Message) -> str:
+    """A delayed message has the time of its release, so its door kept the one when it was sent."""
+    released = str(message.timestamp)
+    # Any client can write the header.
+    is_time = kept.isascii() and kept.isdecimal() and len(kept) <= len(released)
+    return kept if is_time else released
 
 
 def _read_receipt(entry: Entry) -> str | SqsError:

@@ -6,6 +6,7 @@ from typing import Any
 from penstock.broker import NewMessage, Published
 from penstock.errors import PenstockError
 from penstock.protocols.sqs.attributes import (
+    SENT_HEADER,
     TRACE_HEADER,
     check_text,
     read_attributes,
@@ -15,6 +16,7 @@ from penstock.protocols.sqs.batches import Entry, EntryResult, answer_batch, rea
 from penstock.protocols.sqs.checksums import md5_of_attributes, md5_of_body
 from penstock.protocols.sqs.deduplication import check_id, idempotency_key
 from penstock.protocols.sqs.errors import SqsError
+from penstock.protocols.sqs.names import message_id
 from penstock.protocols.sqs.parameters import number_of, optional_text, text_of
 from penstock.protocols.sqs.queue_attributes import MESSAGE_BYTES_MAX
 from penstock.protocols.sqs.queues import Queue, QueueActions
@@ -88,11 +90,15 @@ class SendActions:
         _check_fifo(queue, group, delay_s)
         if delay_s is None:
             delay_s = queue.number("DelaySeconds")
+        now_ms = self._view.now_ms()
+        headers = to_headers(attributes) + _trace_header(entry)
+        if delay_s:
+            headers += ((SENT_HEADER, str(now_ms).encode()),)
         return NewMessage(
             value=body,
             key=None if group is None else group.encode(),
-            headers=to_headers(attributes) + _trace_header(entry),
-            deliver_at_ms=self._view.now_ms() + delay_s * 1_000 if delay_s else None,
+            headers=headers,
+            deliver_at_ms=now_ms + delay_s * 1_000 if delay_s else None,
             idempotency_key=idempotency_key(queue, entry, group=group, body=body),
         )
 
@@ -128,7 +134,7 @@ def _sent(queue: Queue, entry: Entry, result: Published | PenstockError) -> Entr
         return result
     attributes = read_attributes(entry.get("MessageAttributes"))
     answer = {
-        "MessageId": result.id,
+        "MessageId": message_id(queue.topic, result.id),
         "MD5OfMessageBody": md5_of_body(str(entry["MessageBody"]).encode()),
     }
     attributes_md5 = md5_of_attributes(attributes)
