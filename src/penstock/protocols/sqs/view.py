@@ -12,8 +12,8 @@ from penstock.broker import (
     NewMessage,
     NewTopic,
     Published,
-    Statistics,
     SettingValue,
+    Statistics,
     Topic,
 )
 from penstock.errors import PenstockError
