@@ -300,6 +300,23 @@ def test_the_log_is_read_by_offset_and_by_time(node: NodeProcess) -> None:
     assert [each["value"] for each in by_time["records"]] == ["b"]
 
 
+def test_a_window_of_time_leaves_out_what_is_dated_otherwise_and_goes_on_behind_it(
+    node: NodeProcess,
+) -> None:
+    topic = http_topic(node)
+    for value, timestamp in (("10h", 10), ("12h", 12), ("9h", 9), ("11h", 11), ("13h", 13)):
+        publish_values(node, topic, value, timestamp=1_700_000_000_000 + timestamp * 3_600_000)
+    begin_ms, end_ms = (1_700_000_000_000 + hour * 3_600_000 for hour in (10, 12))
+
+    window = ask(node, "GET", f"{topic}/records?from_time={begin_ms}&to_time={end_ms}&max=4")
+    rest = ask(node, "GET", f"{topic}/records?offset={window['next_offset']}&to_time={end_ms}")
+
+    assert [each["value"] for each in window["records"]] == ["10h", "11h"]
+    assert window["next_offset"] == 4
+    assert rest["records"] == []
+    assert rest["next_offset"] == rest["end"] == 5
+
+
 def events(response: httpx.Response) -> Iterator[dict[str, Any]]:
     for line in response.iter_lines():
         if line.startswith("data: "):

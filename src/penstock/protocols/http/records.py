@@ -65,16 +65,20 @@ def record_endpoints(view: NodeView) -> list[Endpoint]:
         place = TopicPartition(view.topics.find(request.path_params["topic"]).name, partition)
         count = read_count(request, default=_RECORDS_DEFAULT, most=RECORDS_MAX)
         start = await _start(view, request, place)
-        end_ms = _moment(request, "to_time")
+        begin_ms, end_ms = _moment(request, "from_time"), _moment(request, "to_time")
         found = await view.messages.read(
             place, offset=start, count_max=count, bytes_max=_READ_BYTES
         )
-        if end_ms is not None:
-            found = [each for each in found if each.timestamp < end_ms]
         _, end = await view.messages.bounds(place)
         return json_response(
             StoredRecords(
-                records=[_show(partition, each) for each in found],
+                # Producers date their records in any order.
+                records=[
+                    _show(partition, each)
+                    for each in found
+                    if (begin_ms is None or each.timestamp >= begin_ms)
+                    and (end_ms is None or each.timestamp < end_ms)
+                ],
                 next_offset=found[-1].offset + 1 if found else start,
                 end=end,
             )
