@@ -71,7 +71,7 @@ def test_metrics_follow_what_happens(start_node: StartNode) -> None:
     )
     assert changes['penstock_requests_total{door="kafka",operation="CreateTopics"}'] == 1
     changes = check(
-        lambda: publish(node, "orders", [b"a", b"b", b"c"], **{"linger.ms": 500}),
+        lambda: publish(node, "orders", [b"a", b"b", b"c"], **{"linger.ms": 5_000}),
         batches_in_total=1,
         records_in_total=3,
     )
@@ -109,6 +109,14 @@ def test_metrics_follow_what_happens(start_node: StartNode) -> None:
     )
 
 
+def wait_until_in_flight(node: NodeProcess) -> None:
+    name = "penstock_queue_group_in_flight"
+    wait_until(
+        lambda: any(value for each, value in metrics(node).items() if each.startswith(name)),
+        "a message is in flight",
+    )
+
+
 def check_deliveries(
     node: NodeProcess, client: Client, check: Callable[..., dict[str, float]]
 ) -> None:
@@ -126,10 +134,11 @@ def check_deliveries(
     assert changes["penstock_messages_rejected_total"] == 1
     assert changes["penstock_messages_dead_lettered_total"] == 1
     client.publish("jobs", "slow")
-    changes = check(lambda: (receive(lease_s=0.2), receive()))
+    # A lease counts when it is committed, a moment after its message is there.
+    changes = check(lambda: (receive(lease_s=0.2), receive(), wait_until_in_flight(node)))
     assert changes["penstock_messages_expired_total"] == 1
     changes = check(
-        lambda: (client.publish("later", "soon", delay_s=0.2), receive_from(client, "later"))
+        lambda: (client.publish("later", "soon", delay_s=2), receive_from(client, "later"))
     )
     assert changes["penstock_scheduled_released_total"] == 1
 
