@@ -106,7 +106,8 @@ def test_compaction_keeps_the_latest_of_each_key_and_honours_tombstones(node: No
     # The active segment is left alone, so these push the rest out of it.
     publish_fillers(node, expected, "first")
     wait_until(lambda: len(read(node, "prices")) < 40, "older values go")
-    assert latest(read(node, "prices")) == expected
+    # On a slow machine the tombstone may be gone already, but no older value of its key is back.
+    assert {b"key 0": None, **latest(read(node, "prices"))} == expected
     # A tombstone goes with the pass after the one that cleaned its segment.
     publish_fillers(node, expected, "second")
     wait_until(

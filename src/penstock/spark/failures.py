@@ -15,6 +15,8 @@ _GONE = (
     "stopped SparkContext",
     "Answer from Java side is empty",
     "JAVA_GATEWAY_EXITED",
+    # Said of every class once nobody answers.
+    "does not exist in the JVM",
 )
 _NO_SOURCE = "Failed to find the data source: penstock"
 NO_SOURCE_ADVICE = (

@@ -1,7 +1,10 @@
 """What Spark wraps into traces is told as the error that was raised."""
 
+import pytest
+from py4j.protocol import Py4JError, Py4JNetworkError
+
 from penstock.errors import Conflict, PenstockError, TopicNotFound
-from penstock.spark.failures import told_error
+from penstock.spark.failures import is_gone, told_error
 
 TRACE = """[STREAM_FAILED] Query terminated with exception: Task failed
 Traceback (most recent call last):
@@ -35,3 +38,20 @@ def test_an_error_that_was_not_wrapped_stays_as_it_is() -> None:
     error = Conflict("another job")
 
     assert told_error(error) is error
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        ConnectionResetError(104, "Connection reset by peer"),
+        Py4JNetworkError("Error while sending or receiving"),
+        Py4JError("org.apache.spark.sql.classic.SparkSession does not exist in the JVM"),
+        Py4JError("Job 3 cancelled because SparkContext was shut down"),
+    ],
+)
+def test_the_end_of_spark_s_own_process_is_recognised(error: Exception) -> None:
+    assert is_gone(error)
+
+
+def test_an_error_of_a_job_is_not_taken_for_the_end_of_spark() -> None:
+    assert not is_gone(Py4JError("a task failed: ValueError"))
