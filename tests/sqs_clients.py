@@ -14,15 +14,15 @@ from tests.processes import NodeProcess
 Sqs = Any
 
 
-def new_sqs(node: NodeProcess, **settings: Any) -> Sqs:
-    """Return a client that does not ask twice."""
+def new_sqs(node: NodeProcess, *, retries: int = 1, **settings: Any) -> Sqs:
+    """Return a client that does not ask again and again."""
     return boto3.client(
         "sqs",
         endpoint_url=node.http_url,
         region_name="us-east-1",
         aws_access_key_id="key",
         aws_secret_access_key="secret",
-        config=Config(retries={"max_attempts": 1}, **settings),
+        config=Config(retries={"max_attempts": retries}, **settings),
     )
 
 

@@ -4,10 +4,8 @@ import socket
 from collections.abc import Callable
 from typing import Any
 
-import boto3
 import httpx
 import pytest
-from botocore.config import Config
 from botocore.exceptions import ClientError
 from confluent_kafka import KafkaException, TopicPartition
 
@@ -26,6 +24,7 @@ from tests.integration.clients import (
 )
 from tests.integration.conftest import StartNode
 from tests.processes import NodeProcess
+from tests.sqs_clients import new_sqs
 
 PARTITION = '{partition="0",topic="orders"}'
 
@@ -248,14 +247,7 @@ def test_every_refusal_of_the_http_door_is_counted_by_its_kind(start_node: Start
 
 def test_requests_and_refusals_of_the_sqs_door_are_counted(start_node: StartNode) -> None:
     node = start_node()
-    sqs = boto3.client(
-        "sqs",
-        endpoint_url=node.http_url,
-        region_name="us-east-1",
-        aws_access_key_id="key",
-        aws_secret_access_key="secret",
-        config=Config(retries={"max_attempts": 0}),
-    )
+    sqs = new_sqs(node, retries=0)
     url = sqs.create_queue(QueueName="jobs")["QueueUrl"]
 
     def be_refused() -> None:

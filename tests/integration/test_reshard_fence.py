@@ -3,11 +3,8 @@
 import uuid
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
-import boto3
 import pytest
-from botocore.config import Config
 from botocore.exceptions import ClientError
 from confluent_kafka import KafkaError, Message
 
@@ -17,7 +14,8 @@ from penstock.ids import TopicPartition
 from penstock.record import Record, encode_batch
 from tests.integration.conftest import StartNode
 from tests.kafka_clients import new_producer, open_consumer, unique, wait_until
-from tests.processes import ClusterProcess, NodeProcess
+from tests.processes import ClusterProcess
+from tests.sqs_clients import new_sqs
 
 # Enough for a retry, and short of waiting for the end of the fence.
 BRIEF_S = 0.2
@@ -33,20 +31,9 @@ def fence(client: Client, topic: str, partitions: int = 3) -> tuple[str, TopicFe
     return reshard_id, client.reshards.fence(topic, reshard_id)
 
 
-def sqs_of(node: NodeProcess) -> Any:
-    return boto3.client(
-        "sqs",
-        endpoint_url=node.http_url,
-        region_name="us-east-1",
-        aws_access_key_id="key",
-        aws_secret_access_key="secret",
-        config=Config(retries={"max_attempts": 1}),
-    )
-
-
 def test_every_door_turns_writes_away_until_the_fence_is_lifted(start_node: StartNode) -> None:
     node = start_node()
-    sqs = sqs_of(node)
+    sqs = new_sqs(node)
     topic = unique("queue")
     queue = sqs.create_queue(QueueName=topic)["QueueUrl"]
     with Client(node.http_url, retry_s=BRIEF_S) as client:

@@ -4,31 +4,18 @@ import json
 from pathlib import Path
 from typing import Any
 
-import boto3
 import pytest
 from botocore.exceptions import ClientError
 
 from tests.kafka_clients import unique, wait_until
 from tests.processes import ClusterProcess, NodeProcess
+from tests.sqs_clients import arn_of, new_sqs
 
 pytestmark = pytest.mark.crash
 
 MESSAGES = 40
-
-
-def client_of(node: NodeProcess) -> Any:
-    return boto3.client(
-        "sqs",
-        endpoint_url=node.http_url,
-        region_name="us-east-1",
-        aws_access_key_id="key",
-        aws_secret_access_key="secret",
-    )
-
-
-def arn_of(sqs: Any, url: str) -> str:
-    answer = sqs.get_queue_attributes(QueueUrl=url, AttributeNames=["QueueArn"])
-    return str(answer["Attributes"]["QueueArn"])
+# Nodes are killed while they are asked.
+RETRIES = 4
 
 
 def begin_move(sqs: Any, *, per_s: int) -> tuple[str, str]:
@@ -69,11 +56,11 @@ def test_a_move_goes_on_after_its_node_was_killed_and_moves_each_message_once(
     tmp_path: Path,
 ) -> None:
     with NodeProcess(tmp_path) as node:
-        source, name = begin_move(client_of(node), per_s=100)
+        source, name = begin_move(new_sqs(node, retries=RETRIES), per_s=100)
         node.kill()
         node.start()
 
-        sqs = client_of(node)
+        sqs = new_sqs(node, retries=RETRIES)
         wait_until(lambda: has_completed(sqs, source), "the move to end")
 
         assert sorted(map(int, receive_all(sqs, name))) == list(range(MESSAGES))
@@ -81,7 +68,7 @@ def test_a_move_goes_on_after_its_node_was_killed_and_moves_each_message_once(
 
 def test_a_move_is_known_at_every_node_and_can_be_cancelled_at_any(tmp_path: Path) -> None:
     with ClusterProcess(tmp_path, 3) as cluster:
-        sqs = {number: client_of(node) for number, node in cluster.nodes.items()}
+        sqs = {number: new_sqs(node, retries=RETRIES) for number, node in cluster.nodes.items()}
         source, _ = begin_move(sqs[1], per_s=1)
 
         def statuses() -> set[str]:
