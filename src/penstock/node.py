@@ -16,7 +16,7 @@ import uvloop
 
 from penstock.broker import Broker
 from penstock.clock import SystemClock
-from penstock.cluster import DirectoryLock, FlushPace, Workplace
+from penstock.cluster import DirectoryLock, FlushPace, Vigil, Workplace
 from penstock.config import NodeOptions
 from penstock.errors import InvalidConfiguration, PenstockError
 from penstock.log import LocalDisk
@@ -47,7 +47,7 @@ async def _serve(options: NodeOptions) -> None:
     loop = asyncio.get_running_loop()
     for name in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(name, stop.set)
-    node = Node(options)
+    node = Node(options, has_process=True)
     stopping = asyncio.create_task(stop.wait())
     # A node that waits for the rest of its cluster can be stopped all the same.
     starting = asyncio.create_task(node.start())
@@ -67,10 +67,11 @@ async def _serve(options: NodeOptions) -> None:
 
 
 class Node:
-    """A running node."""
+    """A running node; one that has a process for itself may keep its loop awake."""
 
-    def __init__(self, options: NodeOptions) -> None:
+    def __init__(self, options: NodeOptions, *, has_process: bool = False) -> None:
         self._options = options
+        self._has_process = has_process
         self._lock: DirectoryLock | None = None
         self._executor: ThreadPoolExecutor | None = None
         self._broker: Broker | None = None
@@ -102,7 +103,8 @@ class Node:
         self._executor = ThreadPoolExecutor(options.sync_threads, thread_name_prefix="disk")
         loop = asyncio.get_running_loop()
         clock = SystemClock()
-        workplace = Workplace(loop, self._executor, disk, clock, _randrange, FlushPace(clock))
+        pace = FlushPace(clock, Vigil(loop, clock) if self._has_process else None)
+        workplace = Workplace(loop, self._executor, disk, clock, _randrange, pace)
         try:
             self._broker = await loop.run_in_executor(None, Broker, options, workplace)
         except OSError as error:

@@ -62,6 +62,7 @@ from penstock.cluster.topic_settings import (
     check_settings,
     resolve_group_settings,
 )
+from penstock.cluster.vigil import Vigil
 from penstock.cluster.workplace import Workplace
 from penstock.cluster.write_events import (
     WriteDecided,
@@ -119,6 +120,7 @@ __all__ = [
     "SwitchTopics",
     "Topic",
     "TopicSettings",
+    "Vigil",
     "Waiter",
     "Workplace",
     "WriteDecided",

@@ -10,9 +10,9 @@ A loop that waits for a disk serves nobody, so it does so only while all of this
 - flushes take below a millisecond: on average, and the last one. One slow sync sends the next ones
   to threads, until the average shows that the disk has recovered. So a disk that turns slow holds
   the loop for one sync, not for two; a node begins with threads;
-- no flush has stalled lately. After one that took 20 ms or more, threads are used for a hundred
-  times as long as it took: a disk that stalls again and again holds the loop for at most a
-  hundredth of the time;
+- no flush has stalled lately. After one that took 20 ms or more, threads are used for twenty times
+  as long as it took: a disk that stalls again and again holds the loop for at most a twentieth of
+  the time;
 - no other flush is under way or about to be. Syncs of several logs run side by side in threads,
   and the file system joins them;
 - the last flush on the loop was of the same log, or is long over. Logs that take turns would each
@@ -22,13 +22,14 @@ What is written, and in which order, is the same in both places, and so is what 
 """
 
 from penstock.clock import Clock
+from penstock.cluster.vigil import Vigil
 
 _QUICK_S = 0.001
 # One stall of seconds must not outweigh minutes of quick syncs.
 _COUNTED_S_MAX = 0.064
 _AVERAGED = 8
 _STALL_S = 0.02
-_THREADS_AFTER_STALL = 100
+_THREADS_AFTER_STALL = 20
 
 
 class FlushPace:
@@ -41,13 +42,15 @@ class FlushPace:
         "_last_log",
         "_threads_until_s",
         "_under_way",
+        "_vigil",
         "is_quick",
     )
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, vigil: Vigil | None = None) -> None:
         self.is_quick = False
         """Whether a flush may wait for its turn on the loop; `may_run_here` decides then."""
         self._clock = clock
+        self._vigil = vigil
         self._average_s = _QUICK_S
         self._under_way = 0
         self._last_log: object = None
@@ -57,6 +60,8 @@ class FlushPace:
     def plan(self) -> None:
         """A flush is about to run, here or in a thread."""
         self._under_way += 1
+        if self._vigil is not None:
+            self._vigil.flush_comes()
 
     def may_run_here(self, log: object) -> bool:
         """Whether the loop may run a small flush of `log` itself."""
@@ -71,6 +76,8 @@ class FlushPace:
         """The loop has run a flush of `log`."""
         self._last_log = log
         self._last_end_s = self._clock.steady_s()
+        if self._vigil is not None:
+            self._vigil.flush_ran_here()
 
     def ended(self, duration_s: float) -> None:
         """A planned flush has ended; it took this long, hand-overs not counted."""
