@@ -10,9 +10,9 @@ A loop that waits for a disk serves nobody, so it does so only while all of this
 - flushes take below a millisecond: on average, and the last one. One slow sync sends the next ones
   to threads, until the average shows that the disk has recovered. So a disk that turns slow holds
   the loop for one sync, not for two; a node begins with threads;
-- no flush has stalled lately. After one that took 20 ms or more, threads are used for twenty times
-  as long as it took: a disk that stalls again and again holds the loop for at most a twentieth of
-  the time;
+- the disk does not stall too often. Flushes that take 20 ms or more may hold the loop for a tenth
+  of the time, and for a second at once; when they have, threads are used until the share is right
+  again;
 - no other flush is under way or about to be. Syncs of several logs run side by side in threads,
   and the file system joins them;
 - the last flush on the loop was of the same log, or is long over. Logs that take turns would each
@@ -29,7 +29,8 @@ _QUICK_S = 0.001
 _COUNTED_S_MAX = 0.064
 _AVERAGED = 8
 _STALL_S = 0.02
-_THREADS_AFTER_STALL = 20
+_STALLED_SHARE_MAX = 0.1
+_PATIENCE_S_MAX = 1.0
 
 
 class FlushPace:
@@ -40,6 +41,8 @@ class FlushPace:
         "_clock",
         "_last_end_s",
         "_last_log",
+        "_last_stall_s",
+        "_patience_s",
         "_threads_until_s",
         "_under_way",
         "_vigil",
@@ -55,6 +58,9 @@ class FlushPace:
         self._under_way = 0
         self._last_log: object = None
         self._last_end_s = -1.0
+        # How long stalls may still hold the loop, as of the last one.
+        self._patience_s = _PATIENCE_S_MAX
+        self._last_stall_s = 0.0
         self._threads_until_s = -1.0
 
     def plan(self) -> None:
@@ -85,5 +91,13 @@ class FlushPace:
         self._average_s += (min(duration_s, _COUNTED_S_MAX) - self._average_s) / _AVERAGED
         is_quick = duration_s < _QUICK_S and self._average_s < _QUICK_S
         if duration_s >= _STALL_S:
-            self._threads_until_s = self._clock.steady_s() + _THREADS_AFTER_STALL * duration_s
+            self._stalled(duration_s)
         self.is_quick = is_quick and self._clock.steady_s() >= self._threads_until_s
+
+    def _stalled(self, duration_s: float) -> None:
+        now_s = self._clock.steady_s()
+        regained_s = (now_s - self._last_stall_s) * _STALLED_SHARE_MAX
+        self._patience_s = min(self._patience_s + regained_s, _PATIENCE_S_MAX) - duration_s
+        self._last_stall_s = now_s
+        if self._patience_s < 0:
+            self._threads_until_s = now_s - self._patience_s / _STALLED_SHARE_MAX

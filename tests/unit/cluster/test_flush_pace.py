@@ -55,17 +55,32 @@ def test_a_slow_disk_is_trusted_again_when_it_has_been_quick_for_a_while() -> No
     assert pace.is_quick
 
 
-def test_a_stalling_disk_holds_the_loop_for_a_twentieth_of_the_time_at_most() -> None:
+def test_a_disk_that_stalls_seldom_is_trusted_again() -> None:
+    clock = SimClock()
+    pace = quick_pace(clock)
+
+    for _ in range(20):
+        flushed(pace, 0.3, *[QUICK_S] * 40)
+        assert pace.is_quick
+        clock.advance(3_000)
+
+
+def test_a_stalling_disk_holds_the_loop_for_a_tenth_of_the_time_at_most() -> None:
     clock = SimClock()
     pace = quick_pace(clock)
     flushed(pace, 2.0)
 
-    clock.advance(39_000)
+    clock.advance(9_000)
     flushed(pace, *[QUICK_S] * 100)
     assert not pace.is_quick
     clock.advance(1_000)
     flushed(pace, QUICK_S)
+    assert pace.is_quick
+    flushed(pace, 0.5, *[QUICK_S] * 100)
 
+    assert not pace.is_quick
+    clock.advance(5_000)
+    flushed(pace, QUICK_S)
     assert pace.is_quick
 
 
