@@ -13,7 +13,7 @@ from zlib import crc32
 
 from penstock.broker.burial import ATTEMPTS, GROUP, SOURCE_OFFSET
 from penstock.cluster.deliveries import Delivery
-from penstock.cluster.topic_machine import StartMoved, decode_event
+from penstock.cluster.topic_machine import Event, StartMoved, decode_events
 from penstock.delivery import (
     Acked,
     DeadLettered,
@@ -200,7 +200,10 @@ class Books:
         require(same, "a dead letter is not a copy", source)
 
     def _commit_state(self, payload: bytes, at: Moment) -> None:
-        event = decode_event(payload)
+        for event in decode_events(payload):
+            self._commit_event(event, at)
+
+    def _commit_event(self, event: Event, at: Moment) -> None:
         match event:
             case StartMoved(offset):
                 self._move_start(offset, at)
@@ -216,6 +219,7 @@ class Books:
             case Restaged() | KeysMarked():
                 pass
             case _:
+                assert isinstance(event, DeliveryEvent), event
                 self._commit_delivery(event, at)
 
     def _cancel(self, number: int) -> None:

@@ -5,7 +5,7 @@ from typing import Any
 
 from penstock.broker.queue_values import Reject
 from penstock.cluster.partition_queue import Delivery
-from penstock.cluster.topic_machine import decode_event
+from penstock.cluster.topic_machine import decode_events
 from penstock.delivery import DeadLettered, GroupSettings, Receipt
 from penstock.errors import PenstockError
 from penstock.raft import Append, Entry, EntryKind, Message
@@ -208,4 +208,6 @@ def _settles_no_dead_letter(message: Message) -> bool:
 
 def _is_settlement(entry: Entry) -> bool:
     is_state = entry.kind is EntryKind.STATE
-    return is_state and isinstance(decode_event(bytes(entry.payload)), DeadLettered)
+    return is_state and any(
+        isinstance(event, DeadLettered) for event in decode_events(bytes(entry.payload))
+    )

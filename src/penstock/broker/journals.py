@@ -2,7 +2,8 @@
 
 The journal is the state entries of the partition's log: it begins where the log begins, and ends
 with what is committed and applied. A page costs one pass over its entries and holds no state, so
-that any number of readers can follow.
+that any number of readers can follow. Events that share an entry have the same index and stand on
+the same page, which holds more than was asked for if they are more than that.
 
 Reading can begin at a time: the times of events ascend, as far as the clocks of successive leaders
 agree, so their place is found by a binary search, which looks at no entry twice.
@@ -14,10 +15,11 @@ import msgspec
 
 from penstock.broker.calls import Calls
 from penstock.broker.queue_values import check_number
-from penstock.cluster import Cluster, Partition, decode_event
+from penstock.cluster import Cluster, Partition, decode_events
 from penstock.delivery import DeliveryEvent, JournalEntry, journal_entry
 from penstock.errors import InvalidRequest, OffsetOutOfRange
 from penstock.ids import TopicPartition
+from penstock.log import StateEntry
 
 ENTRIES_MAX = 10_000
 _PAGE_BYTES_MAX = 1024 * 1024
@@ -82,13 +84,16 @@ class Journals:
         entries: list[JournalEntry] = []
         size_bytes = 0
         for number, entry in enumerate(log.state_entries(start)):
-            is_full = len(entries) >= request.count_max or size_bytes >= _PAGE_BYTES_MAX
-            if entry.index >= end or is_full or number == _ENTRIES_READ_MAX:
-                end_of_page = min(entry.index, end)
-                return JournalPage(entries=entries, start=start, next_index=end_of_page, end=end)
-            event = decode_event(entry.payload)
-            if isinstance(event, DeliveryEvent):
-                entries.append(journal_entry(entry.index, event))
+            if entry.index >= end:
+                break
+            found = _journal_entries(entry)
+            is_full = size_bytes >= _PAGE_BYTES_MAX or (
+                len(entries) + len(found) > request.count_max and len(entries) > 0
+            )
+            if is_full or number == _ENTRIES_READ_MAX:
+                return JournalPage(entries=entries, start=start, next_index=entry.index, end=end)
+            if found:
+                entries += found
                 size_bytes += len(entry.payload)
             if number % _ENTRIES_AT_ONCE == _ENTRIES_AT_ONCE - 1:
                 await _give_way(partition)
@@ -99,8 +104,8 @@ class Journals:
         low, high = int(partition.log.log.first_index), end
         while low < high:
             middle = (low + high) // 2
-            found = await _next_event(partition, middle, high)
-            if found is not None and found[1].at_ms < since_ms:
+            found = await _next_time(partition, middle, high)
+            if found is not None and found[1] < since_ms:
                 low = found[0] + 1
             else:
                 # Between the middle and what was found there is no event.
@@ -109,16 +114,21 @@ class Journals:
         return max(low, partition.log.log.first_index)
 
 
-async def _next_event(
-    partition: Partition, start: int, end: int
-) -> tuple[int, DeliveryEvent] | None:
-    """Return the first event from an index up to another one."""
+def _journal_entries(entry: StateEntry) -> list[JournalEntry]:
+    return [
+        journal_entry(entry.index, event)
+        for event in decode_events(entry.payload)
+        if isinstance(event, DeliveryEvent)
+    ]
+
+
+async def _next_time(partition: Partition, start: int, end: int) -> tuple[int, int] | None:
+    """Return the first entry with events from an index up to another one, and their time."""
     for number, entry in enumerate(partition.log.log.state_entries(start)):
         if entry.index >= end:
             return None
-        event = decode_event(entry.payload)
-        if isinstance(event, DeliveryEvent):
-            return entry.index, event
+        if events := _journal_entries(entry):
+            return entry.index, max(event.at_ms for event in events)
         if number % _ENTRIES_AT_ONCE == _ENTRIES_AT_ONCE - 1:
             await _give_way(partition)
     return None

@@ -13,11 +13,10 @@ from penstock.cluster import (
     Archived,
     Cluster,
     Partition,
-    StartMoved,
-    WriteEvent,
-    decode_event,
+    decode_events,
 )
 from penstock.delivery import (
+    DeliveryEvent,
     StageEvent,
     StageTrace,
     Trace,
@@ -132,9 +131,9 @@ class Traces:
         for count, entry in enumerate(log.state_entries(first_index)):
             if entry.index >= end_index:
                 break
-            event = decode_event(entry.payload)
-            if isinstance(event, StageEvent):
-                steps += trace.follow(event, entry.index)
+            for event in decode_events(entry.payload):
+                if isinstance(event, StageEvent):
+                    steps += trace.follow(event, entry.index)
             await self._give_way(partition, count)
         is_gone = offset is None and trace.due_ms is not None and not trace.is_cancelled
         if is_gone and not partition.stage.is_waiting(number):
@@ -188,11 +187,11 @@ class Traces:
         for number, entry in enumerate(partition.log.log.state_entries(index)):
             if entry.index > partition.log.applied_index:
                 break
-            event = decode_event(entry.payload)
-            if isinstance(event, Archived):
-                steps += self._archived(steps, event, offset)
-            elif not isinstance(event, StartMoved | StageEvent | WriteEvent):
-                steps += trace.follow(event)
+            for event in decode_events(entry.payload):
+                if isinstance(event, Archived):
+                    steps += self._archived(steps, event, offset)
+                elif isinstance(event, DeliveryEvent):
+                    steps += trace.follow(event)
             if number % _ENTRIES_AT_ONCE == _ENTRIES_AT_ONCE - 1:
                 if _is_over(partition, trace, steps, offset):
                     break

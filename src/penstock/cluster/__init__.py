@@ -49,7 +49,7 @@ from penstock.cluster.topic_checks import (
     check_partition_count,
     check_topic_name,
 )
-from penstock.cluster.topic_machine import Archived, StartMoved, decode_event
+from penstock.cluster.topic_machine import Archived, StartMoved, decode_events
 from penstock.cluster.topic_settings import (
     DEAD_LETTER_SUFFIX,
     DEFINITIONS,
@@ -139,7 +139,7 @@ __all__ = [
     "check_settings",
     "check_topic_name",
     "choose_replicas",
-    "decode_event",
+    "decode_events",
     "plan_moves",
     "resolve_group_settings",
 ]

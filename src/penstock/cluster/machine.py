@@ -1,5 +1,6 @@
 """What a log is a log of: the state that its committed entries build."""
 
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 from penstock.ids import EntryIndex, Offset
@@ -30,8 +31,12 @@ class Machine(Protocol):
     def apply_state(self, entry: StateEntry) -> Any:
         """Apply a committed state entry; the result goes to the one who proposed it.
 
-        A `PenstockError` may be raised, always under the same conditions; it goes there too.
+        A `PenstockError` may be raised, always under the same conditions; it goes there too. For a
+        bundle the result is a list, which holds such errors in place of results.
         """
+
+    def bundle(self, payloads: Sequence[bytes]) -> bytes:
+        """Return one state entry in place of several that may share one."""
 
     def snapshot(self) -> bytes:
         """Return the whole state."""
@@ -62,6 +67,10 @@ class RecordlessMachine:
         """Nor do any come."""
         size_bytes, name = len(batch), type(self).__name__
         raise AssertionError(f"{size_bytes} bytes of records at {offset} of {name}: {header}")
+
+    def bundle(self, payloads: Sequence[bytes]) -> bytes:
+        """Nor do states share entries."""
+        raise AssertionError(f"{len(payloads)} states of {type(self).__name__} share an entry")
 
 
 class EntryReader(Protocol):

@@ -11,7 +11,15 @@ from penstock.record import RecordBatch
 class Proposal:
     """What somebody wants to append, and where it went once it is an entry."""
 
-    __slots__ = ("batch", "index", "offset", "payload", "waiter", "waits_for_commit")
+    __slots__ = (
+        "batch",
+        "index",
+        "may_share",
+        "offset",
+        "payload",
+        "waiter",
+        "waits_for_commit",
+    )
 
     def __init__(
         self,
@@ -25,6 +33,8 @@ class Proposal:
         self.batch = batch
         self.payload = payload
         self.waits_for_commit = waits_for_commit
+        # Whether its entry may hold other states, too.
+        self.may_share = False
         self.index = EntryIndex(-1)
         self.offset = Offset(-1)
 

@@ -82,6 +82,9 @@ logger = logging.getLogger(__name__)
 # Looking a member up in its enum costs as much as a call.
 _LEADER: Final = Role.LEADER
 _QUEUED_BYTES_MAX = 256 * 1024 * 1024
+# States that share an entry.
+_BUNDLED_MAX = 1_000
+_BUNDLED_BYTES_MAX = 64 * 1024
 # An entry that nobody waits for is flushed by itself after this time.
 _SOON_S = 0.02
 
@@ -292,8 +295,12 @@ class ReplicatedLog:
         return proposal.waiter
 
     def propose_state_soon(self, payload: bytes) -> asyncio.Future[Any]:
-        """Append a state entry with the next flush, or by itself when none comes in a moment."""
+        """Append a state with the next flush, or by itself when none comes in a moment.
+
+        It may share its entry with others of the same flush.
+        """
         proposal = self._new_proposal(None, payload, waits_for_commit=True)
+        proposal.may_share = True
         self._queue.add_state(proposal)
         if self._soon is None:
             self._soon = self._workplace.loop.call_later(_SOON_S, self._drain_soon)
@@ -345,6 +352,9 @@ class ReplicatedLog:
             while taken:
                 proposal = taken[0]
                 batch = proposal.batch
+                if proposal.may_share and len(taken) > 1:
+                    self._propose_bundle(taken)
+                    continue
                 if batch is None:
                     proposal.index = self.raft.propose(RaftKind.STATE, proposal.payload)
                 else:
@@ -359,6 +369,24 @@ class ReplicatedLog:
                 proposal.fail(error)
             self._queue.fail(error)
         self._pump()
+
+    def _propose_bundle(self, taken: deque[Proposal]) -> None:
+        """Turn the first proposals, as many as may share an entry, into one."""
+        bundle: list[Proposal] = []
+        size_bytes = 0
+        for proposal in taken:
+            size_bytes += len(proposal.payload)
+            is_full = len(bundle) == _BUNDLED_MAX or size_bytes > _BUNDLED_BYTES_MAX
+            if bundle and (is_full or not proposal.may_share):
+                break
+            bundle.append(proposal)
+        payload = bundle[0].payload
+        if len(bundle) > 1:
+            payload = self.machine.bundle([proposal.payload for proposal in bundle])
+        index = self.raft.propose(RaftKind.STATE, payload)
+        for proposal in bundle:
+            proposal.index = index
+            self._in_flight.append(taken.popleft())
 
     def _persisted(self, mark: Mark) -> None:
         for proposal in self._in_flight:
@@ -621,7 +649,21 @@ class ReplicatedLog:
             if proposal is not None:
                 proposal.fail(refusal)
         else:
-            if proposal is not None:
+            if self._in_flight and self._in_flight[0].index == entry.index:
+                self._share_out(entry.index, proposal, result)
+            elif proposal is not None:
+                proposal.succeed(result)
+
+    def _share_out(self, index: int, first: Proposal | None, results: list[Any]) -> None:
+        """Answer all those who share an entry."""
+        assert first is not None, "those who share an entry are in flight together"
+        proposals = [first]
+        while self._in_flight and self._in_flight[0].index == index:
+            proposals.append(self._in_flight.popleft())
+        for proposal, result in zip(proposals, results, strict=True):
+            if isinstance(result, PenstockError):
+                proposal.fail(result)
+            else:
                 proposal.succeed(result)
 
     async def wait_applied(self, index: int) -> None:

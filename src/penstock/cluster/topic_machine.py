@@ -1,6 +1,7 @@
 """The state of a topic's partition: its producers, its queue groups, and where its log begins."""
 
-from collections.abc import Callable
+import struct
+from collections.abc import Callable, Sequence
 from weakref import WeakValueDictionary
 
 import msgspec
@@ -23,6 +24,7 @@ from penstock.delivery import (
     Staged,
     StageEvent,
 )
+from penstock.errors import PenstockError
 from penstock.ids import EntryIndex, Offset
 from penstock.log import StateEntry
 from penstock.record import BatchHeader, Buffer, batch_may_have_attributes, read_header
@@ -72,11 +74,18 @@ class _Snapshot(msgspec.Struct, frozen=True):
 
 Event = StartMoved | Archived | Fenced | DeliveryEvent | StageEvent | WriteEvent
 
+# How MessagePack begins an array that says its length in two bytes.
+_ARRAY = struct.Struct(">BH")
+_ARRAY_CODE = 0xDC
+
 # Up to here a second search costs less than to remember that the first one found nothing.
 _SEARCHED_BYTES = 16 * 1024
 
+# A result of an event that is applied; of one of a queue group it is what has changed.
+_Result = Offset | Change | int | list[bool] | WriteDecided | None
+
 _encode = msgspec.msgpack.Encoder().encode
-decode_event = msgspec.msgpack.Decoder(Event).decode
+_decode = msgspec.msgpack.Decoder(Event | list[DeliveryEvent]).decode
 _decode_snapshot = msgspec.msgpack.Decoder(_Snapshot).decode
 
 
@@ -155,16 +164,35 @@ class TopicMachine:
             )
             self.writes.note(header, offset)
 
-    def apply_state(
-        self, entry: StateEntry
-    ) -> Offset | Change | int | list[bool] | WriteDecided | None:
+    def apply_state(self, entry: StateEntry) -> _Result | list[Change | PenstockError]:
         """Move the start of the log, or keep the books of all that is not records yet."""
-        event: Event = decode_event(entry.payload)
+        event = _decode(entry.payload)
         # Most entries are of queue groups, and most of those lease or ack.
         if isinstance(event, DeliveryEvent):
-            change = self.delivery.apply(event, end=entry.next_offset)
-            self.on_delivery(event, change)
-            return change
+            return self._apply_delivery(event, entry)
+        if isinstance(event, list):
+            return [self._apply_bundled(each, entry) for each in event]
+        return self._apply_other(event, entry)
+
+    def bundle(self, payloads: Sequence[bytes]) -> bytes:
+        """Return one entry with several events of queue groups."""
+        return encode_bundle(payloads)
+
+    def _apply_delivery(self, event: DeliveryEvent, entry: StateEntry) -> Change:
+        change = self.delivery.apply(event, end=entry.next_offset)
+        self.on_delivery(event, change)
+        return change
+
+    def _apply_bundled(self, event: DeliveryEvent, entry: StateEntry) -> Change | PenstockError:
+        """One event that is refused leaves the others as they are."""
+        try:
+            return self._apply_delivery(event, entry)
+        except PenstockError as refusal:
+            return refusal
+
+    def _apply_other(
+        self, event: StartMoved | Archived | Fenced | StageEvent | WriteEvent, entry: StateEntry
+    ) -> _Result:
         if isinstance(event, StartMoved):
             return self._move_start(event)
         if isinstance(event, Archived):
@@ -278,6 +306,23 @@ def encode_fenced(event: Fenced) -> bytes:
 def encode_delivery(event: DeliveryEvent) -> bytes:
     """Return the state entry of an event of a queue group."""
     return _encode(event)
+
+
+def encode_bundle(payloads: Sequence[bytes]) -> bytes:
+    """Return the state entry of several events of queue groups, each of them encoded."""
+    return b"".join((_ARRAY.pack(_ARRAY_CODE, len(payloads)), *payloads))
+
+
+def decode_event(payload: Buffer) -> Event:
+    """Return the event of a state entry that holds no more than one."""
+    (event,) = decode_events(payload)
+    return event
+
+
+def decode_events(payload: Buffer) -> Sequence[Event]:
+    """Return what a state entry says: one event, or several of queue groups."""
+    found = _decode(payload)
+    return found if isinstance(found, list) else (found,)
 
 
 def encode_write_event(event: WriteEvent) -> bytes:

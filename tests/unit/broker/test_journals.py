@@ -62,6 +62,27 @@ def test_pages_go_on_where_the_one_before_ended() -> None:
     run(scene())
 
 
+def test_what_shares_an_entry_stays_together() -> None:
+    async def scene() -> None:
+        broker = await started_with(*(b"x" for _ in range(2)))
+        messages = [(await receive(broker, 1))[0] for _ in range(2)]
+        await asyncio.gather(
+            *(broker.queues.ack(TOPIC, GROUP, [message.receipt]) for message in messages)
+        )
+        whole = await broker.queues.journal(PLACE)
+
+        shared = whole.entries[-1].index
+        page = await broker.queues.journal(PLACE, index=shared, count_max=1)
+
+        assert [entry.kind for entry in page.entries] == [K.LEASED, K.LEASED, K.ACKED, K.ACKED]
+        assert {entry.index for entry in page.entries} == {shared}
+        assert page.next_index == shared + 1
+        before = await broker.queues.journal(PLACE, count_max=2)
+        assert before.next_index == shared
+
+    run(scene())
+
+
 def test_reading_begins_at_a_time() -> None:
     async def scene() -> None:
         broker = await started_with(*(b"x" for _ in range(7)))

@@ -1,6 +1,7 @@
 """What a log promises to those who propose and read, on a disk that fails."""
 
 import asyncio
+from collections.abc import Sequence
 from random import Random
 from typing import Any
 
@@ -44,11 +45,22 @@ class Diary:
         del header, batch
         self.events.append(offset)
 
-    def apply_state(self, entry: StateEntry) -> int:
+    def apply_state(self, entry: StateEntry) -> int | list[int | PenstockError]:
+        if b"+" in entry.payload:
+            return [self._apply_bundled(word) for word in entry.payload.split(b"+")]
         if entry.payload == b"refuse":
             raise InvalidRequest("refused")
         self.events.append(entry.payload)
         return len(self.events)
+
+    def _apply_bundled(self, word: bytes) -> int | PenstockError:
+        if word == b"refuse":
+            return InvalidRequest("refused")
+        self.events.append(word)
+        return len(self.events)
+
+    def bundle(self, payloads: Sequence[bytes]) -> bytes:
+        return b"+".join(payloads)
 
     def snapshot(self) -> bytes:
         return repr(self.events).encode()
@@ -173,6 +185,62 @@ def test_a_state_entry_is_answered_by_the_machine_and_refused_again_after_a_rest
         diary = Diary()
         await machine.replicated_log(diary)
         assert diary.events == [b"one", b"two", 0]
+
+    run(scene())
+
+
+def test_states_that_may_share_an_entry_are_answered_one_by_one() -> None:
+    async def scene() -> None:
+        machine = SimMachine()
+        log = await machine.replicated_log(Diary())
+        first_index = log.log.next_index
+
+        soon = [log.propose_state_soon(word) for word in (b"one", b"refuse", b"two")]
+        alone = log.propose_state(b"alone")
+        later = log.propose_state_soon(b"three")
+        log.flush_waiting()
+
+        assert await soon[0] == 1
+        with pytest.raises(InvalidRequest):
+            await soon[1]
+        assert (await soon[2], await alone, await later) == (2, 3, 4)
+        assert log.log.next_index == first_index + 3
+        machine.disk.kill()
+
+        diary = Diary()
+        await machine.replicated_log(diary)
+        assert diary.events == [b"one", b"two", b"alone", b"three"]
+
+    run(scene())
+
+
+def test_an_entry_is_shared_by_a_limited_number_of_bytes() -> None:
+    async def scene() -> None:
+        log = await SimMachine().replicated_log(Diary())
+        first_index = log.log.next_index
+
+        large = b"x" * 40_000
+        soon = [log.propose_state_soon(large) for _ in range(3)]
+        log.flush_waiting()
+
+        assert [await each for each in soon] == [1, 2, 3]
+        assert log.log.next_index == first_index + 3
+
+    run(scene())
+
+
+def test_all_who_share_an_entry_hear_of_a_disk_that_is_full() -> None:
+    async def scene() -> None:
+        machine = SimMachine()
+        log = await machine.replicated_log(Diary())
+        await log.propose_state(b"before")
+        machine.disk.capacity_bytes = 2500
+
+        soon = [log.propose_state_soon(word * 2000) for word in (b"1", b"2")]
+        log.flush_waiting()
+
+        for each in soon:
+            assert isinstance(await failure_of(each), DiskFull)
 
     run(scene())
 
