@@ -1,6 +1,7 @@
 """Publishing: check a batch against its topic, then propose it."""
 
 import asyncio
+from collections.abc import Callable
 from typing import NamedTuple
 
 from penstock.broker.statistics import Statistics
@@ -52,11 +53,18 @@ class Publisher:
         self._statistics = statistics
 
     def publish(
-        self, place: TopicPartition, records: memoryview, *, waits_for_commit: bool = True
+        self,
+        place: TopicPartition,
+        records: memoryview,
+        *,
+        waits_for_commit: bool = True,
+        on_settled: Callable[[], None] | None = None,
     ) -> Publication:
         """Append one batch; its offset is known once it is committed.
 
         `records` must be writable and must not change afterwards: it is written as it is.
+        `on_settled` is called when the offset is known or the batch has failed, later than this
+        returns.
         """
         partition = self._cluster.partition(place)
         settings = self._cluster.settings(place.topic)
@@ -68,7 +76,13 @@ class Publisher:
         except Unavailable as error:
             partition.refuse(batch.header, error)
             raise
-        return self._propose(partition, batch, settings, waits_for_commit=waits_for_commit)
+        return self._propose(
+            partition,
+            batch,
+            settings,
+            waits_for_commit=waits_for_commit,
+            on_settled=on_settled,
+        )
 
     def check(self, place: TopicPartition, records: memoryview) -> None:
         """Raise why a batch could not be published at this moment."""
@@ -97,6 +111,7 @@ class Publisher:
         settings: TopicSettings,
         *,
         waits_for_commit: bool,
+        on_settled: Callable[[], None] | None = None,
     ) -> Publication:
         try:
             placed = partition.intake.publish(batch, window_ms=settings.idempotency_window_ms)
@@ -104,9 +119,13 @@ class Publisher:
             partition.refuse(batch.header, error)
             raise
         if placed is None:
-            offset = partition.publish(batch, waits_for_commit=waits_for_commit)
+            offset = partition.publish(
+                batch, waits_for_commit=waits_for_commit, on_settled=on_settled
+            )
         else:
             offset = _offset_of(placed)
+            if on_settled is not None:
+                offset.add_done_callback(lambda _: on_settled())
         counts = self._statistics
         counts.batches_in += 1
         counts.records_in += batch.header.records

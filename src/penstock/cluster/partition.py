@@ -169,7 +169,11 @@ class Partition:
         return self.log.term
 
     def publish(
-        self, batch: RecordBatch, *, waits_for_commit: bool = True
+        self,
+        batch: RecordBatch,
+        *,
+        waits_for_commit: bool = True,
+        on_settled: Callable[[], None] | None = None,
     ) -> asyncio.Future[Offset]:
         """Append a batch; the future gives the offset of its first record once it is committed.
 
@@ -178,12 +182,19 @@ class Partition:
 
         A batch that an idempotent producer sends again is not appended: the future gives the offset
         of the first copy, when that is committed.
+
+        `on_settled` is called when the future is done, as soon as that can be.
         """
         header = batch.header
         if not header.has_producer:
             self.fence.check()
-            return self.log.propose_records(batch, waits_for_commit=waits_for_commit)
-        return self._propose_in_sequence(header, lambda: self.log.propose_records(batch))
+            return self.log.propose_records(
+                batch, waits_for_commit=waits_for_commit, on_settled=on_settled
+            )
+        answer = self._propose_in_sequence(header, lambda: self.log.propose_records(batch))
+        if on_settled is not None:
+            answer.add_done_callback(lambda _: on_settled())
+        return answer
 
     def _propose_in_sequence(
         self, header: BatchHeader, propose: Callable[[], asyncio.Future[Offset]]

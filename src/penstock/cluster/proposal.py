@@ -1,6 +1,7 @@
 """What waits to become an entry of a log, and who waits for it."""
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
 from penstock.errors import PenstockError
@@ -16,6 +17,7 @@ class Proposal:
         "index",
         "may_share",
         "offset",
+        "on_committed",
         "payload",
         "waiter",
         "waits_for_commit",
@@ -35,6 +37,8 @@ class Proposal:
         self.waits_for_commit = waits_for_commit
         # Whether its entry may hold other states, too.
         self.may_share = False
+        # Called in the same turn of the loop in which the waiter gets its result.
+        self.on_committed: Callable[[], None] | None = None
         self.index = EntryIndex(-1)
         self.offset = Offset(-1)
 
@@ -51,4 +55,7 @@ class Proposal:
     def fail(self, error: PenstockError) -> None:
         """Refuse whoever still waits."""
         if not self.waiter.done():
+            call = self.on_committed
+            if call is not None:
+                self.waiter.add_done_callback(lambda _: call())
             self.waiter.set_exception(error)

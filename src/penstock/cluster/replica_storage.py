@@ -311,8 +311,8 @@ class ReplicaStorage:
         if entry.kind is RaftKind.RECORDS:
             data = memoryview(entry.payload)
             batch = RecordBatch(read_header(data), data)
-            assert batch.header.base_offset == self._log.next_offset, "replicas count alike"
-            self._log.append_records(batch, term=entry.term, now_ms=now_ms)
+            offset = self._log.append_records(batch, term=entry.term, now_ms=now_ms)
+            assert batch.header.base_offset == offset, "replicas count alike"
         else:
             self._log.append_state(
                 bytes(entry.payload), term=entry.term, now_ms=now_ms, kind=LOG_KINDS[entry.kind]

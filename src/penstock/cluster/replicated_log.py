@@ -136,6 +136,8 @@ class ReplicatedLog:
         self._queue = ProposalQueue()
         self._soon: asyncio.TimerHandle | None = None
         self._in_flight: deque[Proposal] = deque()
+        # Whom to call when the entries at hand are applied.
+        self._committed: list[Callable[[], None]] = []
         # Entries up to here may be stored although their proposers were told that the disk is full.
         self._doubtful_index = EntryIndex(0)
         # Entries that were written in this run and are not applied yet.
@@ -273,13 +275,23 @@ class ReplicatedLog:
     # Writing.
 
     def propose_records(
-        self, batch: RecordBatch, *, waits_for_commit: bool = True
+        self,
+        batch: RecordBatch,
+        *,
+        waits_for_commit: bool = True,
+        on_settled: Callable[[], None] | None = None,
     ) -> asyncio.Future[Offset]:
         """Append a batch; the future gives the offset of its first record.
 
-        It is done when the batch is committed, or else when the leader has it on disk.
+        It is done when the batch is committed, or else when the leader has it on disk. `on_settled`
+        is called when the future is done, never before this returns, and sooner than what is added
+        to the future: one who waits for the commit hears of it in the same turn of the loop.
         """
         proposal = self._new_proposal(batch, b"", waits_for_commit=waits_for_commit)
+        if on_settled is not None and waits_for_commit:
+            proposal.on_committed = on_settled
+        elif on_settled is not None:
+            proposal.waiter.add_done_callback(lambda _: on_settled())
         self._queue.add_records(proposal)
         self.flush_waiting()
         return proposal.waiter
@@ -609,6 +621,10 @@ class ReplicatedLog:
         self.raft.applied(self.applied_index)
         if self.is_serving != self._was_serving:
             self._notice_leadership()
+        # Those who publish wait for this; everybody else can wait for them.
+        committed, self._committed = self._committed, []
+        for call in committed:
+            call()
         self._wake_watchers()
         while self._applied_waiters and self._applied_waiters[0][0] < end:
             waiter = self._applied_waiters.pop(0)[1]
@@ -640,6 +656,8 @@ class ReplicatedLog:
         self.machine.apply_records(header, Offset(header.base_offset), entry.payload)
         if proposal is not None:
             proposal.succeed(proposal.offset)
+            if proposal.on_committed is not None:
+                self._committed.append(proposal.on_committed)
 
     def _apply_state(self, entry: Entry, proposal: Proposal | None) -> None:
         state = StateEntry(entry.index, entry.term, self.high_watermark, bytes(entry.payload))

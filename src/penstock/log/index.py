@@ -162,11 +162,13 @@ class IndexTable:
     a Python object per row.
     """
 
-    __slots__ = ("_last", "_rows", "count", "header")
+    __slots__ = ("_last", "_rows", "count", "header", "next_index")
 
     def __init__(self, header: IndexHeader, rows: Buffer, count: int) -> None:
         self.header = header
         self.count = count
+        self.next_index = header.first_index + count
+        """The log index after the last row."""
         self._rows = rows
         # The last row, which is asked for several times per append.
         self._last: Row | None = None
@@ -193,6 +195,7 @@ class IndexTable:
         packed = row.pack()
         self._rows += packed
         self.count += 1
+        self.next_index += 1
         self._last = row
         return packed
 
@@ -201,6 +204,7 @@ class IndexTable:
         assert isinstance(self._rows, bytearray), "a sealed segment keeps its rows"
         del self._rows[count * ROW_BYTES :]
         self.count = count
+        self.next_index = self.header.first_index + count
         self._last = None
 
     def row(self, number: int) -> Row:
@@ -241,20 +245,15 @@ class IndexTable:
         return self._last
 
     @property
-    def next_index(self) -> int:
-        """The log index after the last row."""
-        return self.header.first_index + self.count
-
-    @property
     def next_offset(self) -> int:
         """The offset after the last record."""
-        last = self.last()
-        return last.next_offset if last else self.header.first_offset
+        last = self._last or self.last()
+        return last.first_offset + last.records if last else self.header.first_offset
 
     @property
     def max_timestamp(self) -> int:
         """The largest timestamp of any record, or -1."""
-        last = self.last()
+        last = self._last or self.last()
         return last.max_timestamp if last else -1
 
     def number_of_offset(self, offset: int) -> int:

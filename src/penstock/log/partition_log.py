@@ -133,7 +133,8 @@ class PartitionLog:
     @property
     def next_index(self) -> EntryIndex:
         """The index that the next entry gets."""
-        return EntryIndex(self.segments[-1].next_index if self.segments else self._origin.index)
+        segments = self.segments
+        return EntryIndex(segments[-1].table.next_index if segments else self._origin.index)
 
     @property
     def first_offset(self) -> Offset:

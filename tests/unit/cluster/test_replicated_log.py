@@ -154,6 +154,69 @@ def test_proposals_of_one_turn_follow_each_other_on_a_quick_disk() -> None:
     run(scene())
 
 
+def test_one_who_waits_for_the_commit_hears_of_it_before_readers_do() -> None:
+    async def scene() -> None:
+        log = await SimMachine().replicated_log(Diary())
+        heard: list[str] = []
+        log.watch(lambda: heard.append("readers"))
+
+        answer = log.propose_records(
+            batch(b"a"), on_settled=lambda: heard.append(f"offset {answer.result()}")
+        )
+        assert not heard
+        await answer
+
+        assert heard == ["offset 0", "readers"]
+        assert log.high_watermark == 1
+
+    run(scene())
+
+
+def test_one_who_hears_of_a_commit_may_propose_the_next_at_once() -> None:
+    async def scene() -> None:
+        log = await SimMachine().replicated_log(Diary())
+        answers: list[asyncio.Future[Offset]] = []
+
+        def propose() -> None:
+            if len(answers) < 5:
+                answers.append(log.propose_records(batch(b"x"), on_settled=propose))
+
+        propose()
+        await turn()
+
+        assert [answer.result() for answer in answers] == [0, 1, 2, 3, 4]
+        assert log.is_idle
+
+    run(scene())
+
+
+@pytest.mark.parametrize("waits_for_commit", [False, True])
+def test_one_who_waits_hears_of_a_failure_too_and_once(waits_for_commit: bool) -> None:
+    async def scene() -> None:
+        machine = SimMachine()
+        log = await machine.replicated_log(Diary())
+        heard: list[int] = []
+        fine = log.propose_records(
+            batch(b"a"),
+            waits_for_commit=waits_for_commit,
+            on_settled=lambda: heard.append(fine.result()),
+        )
+        await turn()
+        machine.disk.fail_sync()
+
+        broken = log.propose_records(
+            batch(b"b"),
+            waits_for_commit=waits_for_commit,
+            on_settled=lambda: heard.append(-1 if broken.exception() else 0),
+        )
+        await turn()
+
+        assert heard == [0, -1]
+        await log.close()
+
+    run(scene())
+
+
 def test_the_watermark_never_goes_back_and_watchers_hear_of_each_commit() -> None:
     async def scene() -> None:
         log = await SimMachine().replicated_log(Diary())

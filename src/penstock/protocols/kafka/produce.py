@@ -128,14 +128,13 @@ class _ProduceCall:
             if acks not in _ACKS:
                 raise InvalidAcks(f"acks is {acks}, not -1, 0 or 1")
             publication = self._broker.publisher.publish(
-                data.place, data.records, waits_for_commit=acks == -1
+                data.place,
+                data.records,
+                waits_for_commit=acks == -1,
+                on_settled=lambda: self._settle(number, _answer(data.place, publication)),
             )
         except PenstockError as error:
             self._settle(number, _failure(data.place, error))
-            return
-        publication.offset.add_done_callback(
-            lambda _: self._settle(number, _answer(data.place, publication))
-        )
 
     def _settle(self, number: int, answer: PartitionAnswer) -> None:
         if self._answers[number] is not None:
@@ -258,9 +257,13 @@ def _no_transactions() -> InvalidRequest:
 def encode_answers(answers: list[PartitionAnswer], version: int) -> bytes:
     """Return the body of the response."""
     is_flexible = version >= _FLEXIBLE_FROM
-    by_topic: dict[str, list[PartitionAnswer]] = {}
-    for answer in answers:
-        by_topic.setdefault(answer.place.topic, []).append(answer)
+    by_topic: dict[str, list[PartitionAnswer]]
+    if len(answers) == 1:
+        by_topic = {answers[0].place.topic: answers}
+    else:
+        by_topic = {}
+        for answer in answers:
+            by_topic.setdefault(answer.place.topic, []).append(answer)
     tags = b"\0" if is_flexible else b""
     out = [length_bytes(len(by_topic), is_flexible)]
     for topic, partitions in by_topic.items():
