@@ -52,6 +52,13 @@ class Proposal:
         if not self.waiter.done():
             self.waiter.set_result(result)
 
+    def settle(self, result: Any) -> None:
+        """Answer whoever still waits with a result, or refuse with the error that it is."""
+        if isinstance(result, PenstockError):
+            self.fail(result)
+        else:
+            self.succeed(result)
+
     def fail(self, error: PenstockError) -> None:
         """Refuse whoever still waits."""
         if not self.waiter.done():

@@ -9,11 +9,15 @@ are left that came first.
 """
 
 from collections import deque
+from collections.abc import Iterable
 
 from penstock.cluster.proposal import Proposal
 from penstock.errors import PenstockError
 
 TAKEN_BYTES_MAX = 32 * 1024 * 1024
+# States of one entry.
+_SHARING_MAX = 1_000
+_SHARING_BYTES_MAX = 64 * 1024
 
 
 class ProposalQueue:
@@ -82,3 +86,16 @@ class ProposalQueue:
         self._states.clear()
         self.size_bytes = 0
         self._has_sequenced = False
+
+
+def sharing_an_entry(taken: Iterable[Proposal]) -> list[Proposal]:
+    """Return the first of these proposals, and those after it that may share its entry."""
+    found: list[Proposal] = []
+    size_bytes = 0
+    for proposal in taken:
+        size_bytes += len(proposal.payload)
+        is_full = len(found) == _SHARING_MAX or size_bytes > _SHARING_BYTES_MAX
+        if found and (is_full or not proposal.may_share):
+            break
+        found.append(proposal)
+    return found

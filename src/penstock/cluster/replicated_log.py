@@ -25,7 +25,7 @@ from penstock.cluster.log_view import StoredLog
 from penstock.cluster.machine import EntryReader, Machine
 from penstock.cluster.pace import Pace
 from penstock.cluster.proposal import Proposal
-from penstock.cluster.proposal_queue import ProposalQueue
+from penstock.cluster.proposal_queue import ProposalQueue, sharing_an_entry
 from penstock.cluster.replica_state import (
     ReplicaState,
     check_continues,
@@ -82,9 +82,6 @@ logger = logging.getLogger(__name__)
 # Looking a member up in its enum costs as much as a call.
 _LEADER: Final = Role.LEADER
 _QUEUED_BYTES_MAX = 256 * 1024 * 1024
-# States that share an entry.
-_BUNDLED_MAX = 1_000
-_BUNDLED_BYTES_MAX = 64 * 1024
 # An entry that nobody waits for is flushed by itself after this time.
 _SOON_S = 0.02
 
@@ -384,14 +381,7 @@ class ReplicatedLog:
 
     def _propose_bundle(self, taken: deque[Proposal]) -> None:
         """Turn the first proposals, as many as may share an entry, into one."""
-        bundle: list[Proposal] = []
-        size_bytes = 0
-        for proposal in taken:
-            size_bytes += len(proposal.payload)
-            is_full = len(bundle) == _BUNDLED_MAX or size_bytes > _BUNDLED_BYTES_MAX
-            if bundle and (is_full or not proposal.may_share):
-                break
-            bundle.append(proposal)
+        bundle = sharing_an_entry(taken)
         payload = bundle[0].payload
         if len(bundle) > 1:
             payload = self.machine.bundle([proposal.payload for proposal in bundle])
@@ -679,10 +669,7 @@ class ReplicatedLog:
         while self._in_flight and self._in_flight[0].index == index:
             proposals.append(self._in_flight.popleft())
         for proposal, result in zip(proposals, results, strict=True):
-            if isinstance(result, PenstockError):
-                proposal.fail(result)
-            else:
-                proposal.succeed(result)
+            proposal.settle(result)
 
     async def wait_applied(self, index: int) -> None:
         """Wait until this replica has applied the entry at `index`; raise when it never will."""
