@@ -1,13 +1,15 @@
 """How many 1 KiB records per second does one client publish, one in flight, each synced?
 
 The disk's own rate is measured in slices between those of the node, because it changes within
-seconds on a shared machine.
+seconds on a shared machine, and so is that of a server that does nothing but write, sync and
+answer: no node in Python can be quicker than that one.
 """
 
 import statistics
 from collections.abc import Iterator
 
 from benchmarks.answers import DISK_RATE, RATE, Measurement, Target
+from benchmarks.bare_server import bare_server
 from benchmarks.machine import disk_syncs_per_s
 from benchmarks.wire import Loop, WireClient, produce_request, publish_in_turn
 from benchmarks.workbench import Workbench, create_topic, usage_of
@@ -22,22 +24,35 @@ def measure(bench: Workbench) -> Iterator[Measurement]:
     request = produce_request(_TOPIC, 0, records=1, value_bytes=1024)
     slice_s = bench.seconds(_SLICE_S)
     loops: list[Loop] = []
+    bare: list[Loop] = []
     disk: list[float] = []
     cpu_s = 0.0
-    with bench.node() as node, WireClient(node.kafka_port) as client:
+    with (
+        bench.node() as node,
+        bare_server(bench.directory / "bare", _TOPIC) as bare_port,
+        WireClient(node.kafka_port) as client,
+        WireClient(bare_port) as bare_client,
+    ):
         create_topic(node, _TOPIC)
         publish_in_turn(client, _TOPIC, request, slice_s)
         for _ in range(_SLICES):
             disk.append(disk_syncs_per_s(bench.directory, slice_s / 2))
+            bare.append(publish_in_turn(bare_client, _TOPIC, request, slice_s / 2))
             with usage_of(node.pid) as usage:
                 loops.append(publish_in_turn(client, _TOPIC, request, slice_s))
             cpu_s += usage.cpu_s
+    figures = _figures(loops, disk)
+    figures["node_cpu_us_per_publish"] = 1e6 * cpu_s / sum(len(loop.latencies_s) for loop in loops)
+    figures["per_bare_publish"] = figures[RATE] / statistics.median(loop.per_s for loop in bare)
+    yield Measurement("1 KiB", figures, Target("per_disk_sync", least=0.7))
+    yield Measurement("1 KiB, a server that only writes, syncs and answers", _figures(bare, disk))
+
+
+def _figures(loops: list[Loop], disk: list[float]) -> dict[str, float]:
     together = Loop([latency for loop in loops for latency in loop.latencies_s])
-    figures = {
+    return {
         RATE: statistics.median(loop.per_s for loop in loops),
         DISK_RATE: statistics.median(disk),
         "p50_ms": together.percentile_ms(0.5),
         "p99_ms": together.percentile_ms(0.99),
-        "node_cpu_us_per_publish": 1e6 * cpu_s / len(together.latencies_s),
     }
-    yield Measurement("1 KiB", figures, Target("per_disk_sync", least=0.7))
