@@ -93,6 +93,7 @@ class Publisher:
             _check_times(batch, settings, self._clock.now_ms())
         partition.intake.check(batch)
         self._space.check()
+        partition.check_serving()
         _check_in_sync(partition, settings)
 
     def publish_checked(self, place: TopicPartition, records: memoryview) -> Publication:
@@ -207,8 +208,8 @@ def check_time(timestamp: int, settings: TopicSettings, now_ms: int) -> None:
 
 def _check_in_sync(partition: Partition, settings: TopicSettings) -> None:
     """A majority is always waited for; a topic may ask for more replicas in step than that."""
-    partition.check_serving()
     if settings.in_sync_min > 1:
+        partition.check_serving()
         in_step = 1 + sum(follower.is_active for follower in partition.log.followers())
         if in_step < settings.in_sync_min:
             raise NotEnoughReplicas(

@@ -26,7 +26,10 @@ class Machine(Protocol):
         """Records below are kept in this archive, too."""
 
     def apply_records(self, header: BatchHeader, offset: Offset, batch: Buffer) -> None:
-        """Take note of a committed batch of records; `batch` is all of its bytes."""
+        """Take note of a committed batch of records at `offset`; `batch` is all of its bytes.
+
+        The header may have been read before the batch got its offset.
+        """
 
     def apply_state(self, entry: StateEntry) -> Any:
         """Apply a committed state entry; the result goes to the one who proposed it.

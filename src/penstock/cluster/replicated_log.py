@@ -641,11 +641,16 @@ class ReplicatedLog:
             self._membership_index = entry.index
 
     def _apply_records(self, entry: Entry, proposal: Proposal | None) -> None:
-        header = read_header(entry.payload)
-        self.high_watermark = Offset(header.next_offset)
-        self.machine.apply_records(header, Offset(header.base_offset), entry.payload)
+        if proposal is not None and proposal.batch is not None:
+            # Its header was read when it came in, before it got its offset.
+            header, offset = proposal.batch.header, proposal.offset
+        else:
+            header = read_header(entry.payload)
+            offset = Offset(header.base_offset)
+        self.high_watermark = Offset(offset + header.last_offset_delta + 1)
+        self.machine.apply_records(header, offset, entry.payload)
         if proposal is not None:
-            proposal.succeed(proposal.offset)
+            proposal.succeed(offset)
             if proposal.on_committed is not None:
                 self._committed.append(proposal.on_committed)
 

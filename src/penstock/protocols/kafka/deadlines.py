@@ -6,7 +6,6 @@ next tenth of a second, and there is one timer for each of these that anybody wa
 """
 
 import asyncio
-import math
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -34,7 +33,7 @@ class Deadlines:
         """Call `call` in `after_s` seconds, and up to a tenth of a second later."""
         if self._time is None:
             self._time = asyncio.get_running_loop().time
-        tick = math.ceil((self._time() + after_s) * _TICKS_PER_S)
+        tick = int((self._time() + after_s) * _TICKS_PER_S) + 1
         calls = self._by_tick.get(tick)
         if calls is None:
             calls = self._by_tick[tick] = {}

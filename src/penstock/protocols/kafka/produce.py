@@ -38,6 +38,8 @@ _INT16 = struct.Struct(">h")
 _INT32 = struct.Struct(">i")
 _PARTITION_ANSWER = struct.Struct(">ihqq")
 _INT64 = struct.Struct(">q")
+_PLAIN_BEGIN = struct.Struct(">ih")
+_NO_THROTTLE = _INT32.pack(0)
 
 
 class PartitionData(NamedTuple):
@@ -256,22 +258,27 @@ def _no_transactions() -> InvalidRequest:
 
 def encode_answers(answers: list[PartitionAnswer], version: int) -> bytes:
     """Return the body of the response."""
+    if len(answers) == 1 and version < _FLEXIBLE_FROM:
+        return _encode_plain(answers[0], version)
     is_flexible = version >= _FLEXIBLE_FROM
-    by_topic: dict[str, list[PartitionAnswer]]
-    if len(answers) == 1:
-        by_topic = {answers[0].place.topic: answers}
-    else:
-        by_topic = {}
-        for answer in answers:
-            by_topic.setdefault(answer.place.topic, []).append(answer)
+    by_topic: dict[str, list[PartitionAnswer]] = {}
+    for answer in answers:
+        by_topic.setdefault(answer.place.topic, []).append(answer)
     tags = b"\0" if is_flexible else b""
     out = [length_bytes(len(by_topic), is_flexible)]
     for topic, partitions in by_topic.items():
         out += text_bytes(topic, is_flexible), length_bytes(len(partitions), is_flexible)
         out += [_encode_answer(answer, version) for answer in partitions]
         out.append(tags)
-    out += _INT32.pack(0), tags
+    out += _NO_THROTTLE, tags
     return b"".join(out)
+
+
+def _encode_plain(answer: PartitionAnswer, version: int) -> bytes:
+    """Return the body for one partition: the answer of every producer that sends one batch."""
+    topic = answer.place.topic.encode()
+    begin = _PLAIN_BEGIN.pack(1, len(topic))
+    return begin + topic + _INT32.pack(1) + _encode_answer(answer, version) + _NO_THROTTLE
 
 
 def _encode_answer(answer: PartitionAnswer, version: int) -> bytes:
@@ -283,4 +290,4 @@ def _encode_answer(answer: PartitionAnswer, version: int) -> bytes:
     if version >= _MESSAGES_FROM:
         message = str(answer.error) if answer.error else None
         out += length_bytes(0, is_flexible) + text_bytes(message, is_flexible)
-    return out + (b"\0" if is_flexible else b"")
+    return out + b"\0" if is_flexible else out
