@@ -227,6 +227,17 @@ class Cluster:
         self.replicas.begin_metadata(log)
         await self._notify()
 
+    async def _open_metadata_late(self) -> None:
+        """The same on a node that runs and has learnt only now where it belongs.
+
+        What a sync that failed has left cannot be trusted by this process: the next one reads what
+        is on disk. Until then the node is not ready and says why.
+        """
+        try:
+            await self._open_metadata()
+        except (OSError, PenstockError) as error:
+            self.replicas.metadata_failed(error)
+
     def _metadata_opened(self, log: ReplicatedLog) -> None:
         self._changes.log = log
         self._opened(log, None)
@@ -293,10 +304,10 @@ class Cluster:
             decision = self._formation.decide()
             if decision is not None:
                 self._found(*decision)
-                self._spawn(self._open_metadata())
+                self._spawn(self._open_metadata_late())
             elif self._formation.must_join and hello.cluster_id is not None:
                 self._adopt(hello.cluster_id)
-                self._spawn(self._open_metadata())
+                self._spawn(self._open_metadata_late())
 
     def connected(self, node: NodeId) -> None:
         """Tell a peer what this node leads."""

@@ -45,8 +45,9 @@ from penstock.raft import Incarnation, Member, Membership, RaftSettings
 
 logger = logging.getLogger(__name__)
 
-# Stands for the consumer groups among failures; no topic can have this name.
+# Stand for the consumer groups and the metadata among failures; no topic can have these names.
 _SHARDS = "(groups)"
+_METADATA = TopicPartition("(metadata)", 0)
 # State logs hold no records worth keeping: a segment goes once a snapshot covers it.
 _STATE_LOG_SETTINGS = LogSettings(segment_bytes=16 * 1024 * 1024, retention_ms=0)
 
@@ -221,6 +222,16 @@ class ReplicaSet:
             log = self._open_metadata(founding)
         self.by_group[METADATA_GROUP] = log
         return log
+
+    def metadata_failed(self, error: OSError | PenstockError) -> None:
+        """Report that the metadata cannot be opened, on a node that is running already."""
+        logger.error(
+            "metadata cannot be opened, start the node again when its disk works",
+            extra={"log": str(self._directories.metadata), "reason": str(error)},
+        )
+        if isinstance(error, OSError):
+            error = StorageFailed(f"the metadata cannot be opened: {error}")
+        self.failures[_METADATA] = error
 
     @property
     def is_metadata_replaceable(self) -> bool:

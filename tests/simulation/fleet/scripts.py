@@ -1,6 +1,7 @@
 """Histories of fleets that chance would seldom write."""
 
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import TypeVar
 
 from penstock.broker import Broker, NewMessage, NewTopic, Published
@@ -261,6 +262,24 @@ def node_is_joined_before_it_has_joined_itself() -> None:
     play(script, nodes=3)
 
 
+def disk_of_a_newcomer_fails_while_it_joins() -> None:
+    """Whatever it was about to write: it says so, and joins when it is started again."""
+    for syncs in range(12):
+        play(partial(_join_with_a_disk_that_fails, syncs=syncs), nodes=3)
+
+
+def _join_with_a_disk_that_fails(play: Play, *, syncs: int) -> None:
+    play.fleet.wires.cuts |= {(1, 4), (4, 1)}
+    play.fleet.add_node(join=1)
+    play.fleet.advance(1_000_000)
+    newcomer = play.fleet.nodes[4]
+    newcomer.disk.fail_sync(syncs)
+    play.fleet.wires.cuts.clear()
+    play.fleet.advance(3_000_000)
+    newcomer.disk._syncs_until_failure = 0
+    play.fleet.become_whole()
+
+
 def replica_is_to_go_while_one_that_stays_is_down() -> None:
     """Without the one that is to go there would be no majority, so it stays until there is."""
 
@@ -276,6 +295,7 @@ def replica_is_to_go_while_one_that_stays_is_down() -> None:
 
 
 SCRIPTS = (
+    disk_of_a_newcomer_fails_while_it_joins,
     replica_is_to_go_while_one_that_stays_is_down,
     node_is_removed_while_another_loses_its_disk,
     node_is_joined_before_it_has_joined_itself,
