@@ -14,6 +14,7 @@ from zlib import crc32
 from penstock.broker.burial import ATTEMPTS, GROUP, SOURCE_OFFSET
 from penstock.cluster.deliveries import Delivery
 from penstock.cluster.topic_machine import Event, StartMoved, decode_events
+from penstock.cluster.write_events import WriteEvent
 from penstock.delivery import (
     Acked,
     DeadLettered,
@@ -204,6 +205,9 @@ class Books:
             self._commit_event(event, at)
 
     def _commit_event(self, event: Event, at: Moment) -> None:
+        if isinstance(event, WriteEvent):
+            # Staged writes have books of their own, with those who stage.
+            return
         match event:
             case StartMoved(offset):
                 self._move_start(offset, at)

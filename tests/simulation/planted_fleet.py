@@ -10,7 +10,10 @@ from penstock.cluster import stewardship as stewardship_module
 from penstock.cluster.cluster import Cluster
 from penstock.cluster.described import Replicas
 from penstock.cluster.links import Links
+from penstock.cluster.staged_writes import StagedWrites
 from penstock.cluster.steward import GroupView, Step, next_step
+from penstock.cluster.write_decisions import WriteDecisions
+from penstock.cluster.write_events import WriteDecided
 from penstock.delivery import DeliveryState, Stage
 from penstock.groups import inheritance as inheritance_module
 from penstock.ids import NodeId
@@ -89,6 +92,23 @@ def receipts_are_numbered_alike_in_all_topics() -> Replacements:
         self._first_count = self._count = 0
 
     return [(PartitionQueue, "__init__", from_zero)]
+
+
+@bug
+def a_later_run_takes_the_place_of_one_that_counts() -> Replacements:
+    decide = WriteDecisions._decide
+
+    def replace(self: WriteDecisions, writer: Any, event: WriteDecided) -> Any:
+        if writer.open is not None and writer.open.epoch == event.epoch:
+            writer.open = self.open[event.writer] = event
+        return decide(self, writer, event)
+
+    return [(WriteDecisions, "_decide", replace)]
+
+
+@bug
+def staged_writes_are_not_in_snapshots() -> Replacements:
+    return [(StagedWrites, "restore", lambda *_: None)]
 
 
 @bug

@@ -52,7 +52,7 @@ class WriteCommit(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Committed(msgspec.Struct, frozen=True, kw_only=True):
-    """Whether the epoch is published everywhere, and which run of it; empty when long ago."""
+    """Whether the epoch is published everywhere, and which run of it; empty when unknown."""
 
     is_done: bool
     run: str
@@ -138,7 +138,7 @@ class Writes:
             held = await self._held(home, request)
             if held is None:
                 await self._drop_all(request)
-                return Committed(is_done=True, run="")
+                return Committed(is_done=True, run=self._finished_run(home, request))
             task = self._carry_out(home, held)
             done, _ = await asyncio.wait({task}, timeout=TURN_S)
             if not done:
@@ -162,6 +162,12 @@ class Writes:
         return await writes.decide(
             WriteDecided(request.writer, request.epoch, request.run, parts, self._clock.now_ms())
         )
+
+    def _finished_run(self, home: TopicPartition, request: WriteCommit) -> str:
+        """Return the run that has counted, if the epoch is the last one."""
+        known = self._cluster.partition(home).writes.decisions_of(request.writer)
+        is_last = known is not None and known.finished_epoch == request.epoch
+        return known.finished_run if known is not None and is_last else ""
 
     def _identified(self, part: WritePart) -> WritePart:
         topic = self._cluster.metadata.topic(part.topic)
@@ -230,13 +236,18 @@ class Writes:
     # Giving up.
 
     async def abort(self, commit: WriteCommit) -> bool:
-        """Let a run never count, and drop what it has staged; False when it was decided before."""
+        """Let a run never count, and drop what it has staged; False when it was decided before.
+
+        Which run has counted is remembered for the last epoch alone, so that False may also mean
+        that a later one is committed.
+        """
         refusal = Refusal(commit.home, commit.writer, commit.epoch, commit.run)
         home = TopicPartition(commit.home, 0)
         if not await self._calls.ask(home, "writes.refuse", refusal, bool):
             return False
         await self._drop_all(commit)
-        return True
+        committed_epoch = (await self.status(commit.home, commit.writer)).committed_epoch
+        return committed_epoch is None or committed_epoch <= commit.epoch
 
     async def _refuse_here(self, request: Refusal) -> bool:
         writes = self._cluster.partition(TopicPartition(request.home, 0)).writes

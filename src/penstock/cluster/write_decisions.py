@@ -34,6 +34,8 @@ class WriterDecisions(msgspec.Struct, array_like=True):
     finished_epoch: int = -1
     open: WriteDecided | None = None
     refused: list[str] = []
+    finished_run: str = ""
+    """Which run of the last epoch has counted."""
 
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -74,9 +76,9 @@ class WriteDecisions:
         return writer.open
 
     def _refuse(self, writer: WriterDecisions, event: WriteRefused) -> bool:
-        """Return whether the run is refused."""
+        """Return whether the run is refused: not when it counts, as far as that is remembered."""
         is_decided = writer.open is not None and writer.open.run == event.run
-        if is_decided:
+        if is_decided or (event.epoch, event.run) == (writer.finished_epoch, writer.finished_run):
             return False
         if event.epoch > writer.finished_epoch and event.run not in writer.refused:
             writer.refused.append(event.run)
@@ -86,6 +88,7 @@ class WriteDecisions:
         if writer.open is None or writer.open.epoch != event.epoch:
             return False
         writer.finished_epoch = event.epoch
+        writer.finished_run = writer.open.run
         writer.open = None
         writer.refused.clear()
         del self.open[event.writer]

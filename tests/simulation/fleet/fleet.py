@@ -13,6 +13,7 @@ from penstock.broker import Broker
 from penstock.cluster import housekeeping
 from penstock.cluster.described import Replicas
 from penstock.cluster.replicated_log import ReplicatedLog
+from penstock.cluster.topic_machine import TopicMachine
 from penstock.record import split_batches
 from penstock.testing import Schedule, SimMachine, SimWires
 from tests.simulation.fleet.actors import Actor, Founder, Operator, Writer
@@ -21,6 +22,7 @@ from tests.simulation.fleet.consumers import Consumers
 from tests.simulation.fleet.node import FleetNode
 from tests.simulation.fleet.planners import Planner
 from tests.simulation.fleet.referee import FleetReferee
+from tests.simulation.fleet.stagers import Stager
 from tests.simulation.fleet.weather import Weather
 from tests.simulation.referee import Violation, require
 from tests.simulation.world import Outcome, outcome_of
@@ -64,6 +66,10 @@ class Fleet:
         self.consumers = Consumers(self)
         self.committer = Committer(self, int(60_000 * (1 + 3 * self.random.random())))
         self.planner = Planner(self, int(100_000 * (1 + 3 * self.random.random())))
+        self.stagers = [
+            Stager(self, int(150_000 * (1 + 3 * self.random.random())), writer)
+            for writer in ("query", "other query")
+        ]
         self._complaints = _Complaints()
         self._names = set(self._first)
         self._number = 0
@@ -137,7 +143,14 @@ class Fleet:
 
     @property
     def _actors(self) -> list[Actor]:
-        return [self.founder, *self.writers, self.operator, self.committer, self.planner]
+        return [
+            self.founder,
+            *self.writers,
+            self.operator,
+            self.committer,
+            self.planner,
+            *self.stagers,
+        ]
 
     # A history.
 
@@ -194,6 +207,7 @@ class Fleet:
                 "ack": self.consumers.acked,
                 "commit of an offset": self.committer.confirmed,
                 "cancellation": self.planner.cancelled,
+                "epoch": sum(len(stager.committed) for stager in self.stagers),
             }
         )
 
@@ -224,6 +238,8 @@ class Fleet:
         self.consumers.drain()
         self.become_whole()
         self.committer.check_all()
+        for stager in self.stagers:
+            stager.check_all()
         self._check_topics()
         self._check_acknowledged()
 
@@ -289,6 +305,21 @@ class Fleet:
             if log:
                 logs.append(log)
         return logs
+
+    def open_writes(self, home: str) -> bool:
+        """Whether anything is decided and not finished at the home of writers."""
+        topic = self.any_broker().metadata.topics.get(home)
+        logs = [] if topic is None else self._logs(topic.replicas[0])
+        machines = [log.machine for log in logs if isinstance(log.machine, TopicMachine)]
+        return any(machine.decisions.open for machine in machines)
+
+    def contents_of(self, name: str) -> Iterator[list[bytes]]:
+        """Yield all partitions of a topic, as each of their replicas holds them."""
+        topic = self.any_broker().metadata.topics.get(name)
+        if topic is not None:
+            replicas = [self._logs(each) for each in topic.replicas]
+            for number in range(max(map(len, replicas))):
+                yield [_content(logs[min(number, len(logs) - 1)]) for logs in replicas]
 
     def _check_topics(self) -> None:
         there = {topic.topic_id for topic in self.any_broker().metadata.topics.values()}

@@ -28,6 +28,7 @@ OPTIONS = NodeOptions(
     leader_balance_interval_ms=3_000,
     scrub_interval_ms=0,
     auto_create_topics=False,
+    write_stage_expiry_ms=8_000,
     retention_ms=-1,
 )
 

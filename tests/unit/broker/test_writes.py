@@ -268,6 +268,27 @@ def test_an_aborted_run_is_dropped() -> None:
     run(scene())
 
 
+def test_a_run_that_counted_is_not_aborted_any_more() -> None:
+    async def scene() -> None:
+        broker = await started()
+        await stage(broker, "r", batch_of(broker, "a"))
+        await stage(broker, "other", batch_of(broker, "b"))
+        await broker.writes.commit(commit_of("r", [(0, 1)]))
+
+        assert not await broker.writes.abort(commit_of("r", [(0, 1)]))
+        assert await broker.writes.abort(commit_of("other", [(0, 1)]))
+        assert (await broker.writes.commit(commit_of("other", [(0, 1)]))).run == "r"
+        await stage(broker, "later", batch_of(broker, "c"), epoch=1)
+        await broker.writes.commit(commit_of("later", [(0, 1)], epoch=1))
+
+        # Which run of an older epoch counted is forgotten.
+        assert not await broker.writes.abort(commit_of("r", [(0, 1)]))
+        assert texts(broker) == ["a", "c"]
+        await broker.close()
+
+    run(scene())
+
+
 def test_entries_of_staged_batches_are_kept_until_the_epoch_is_done() -> None:
     async def scene() -> None:
         broker = await started()

@@ -85,7 +85,7 @@ class WriteCommitted(Struct, frozen=True, kw_only=True):
 
 
 class WriteAborted(Struct, frozen=True, kw_only=True):
-    """Whether the run will never be published; if not, that was decided before."""
+    """Whether the run will never be published; if not, it or a later epoch is committed."""
 
     aborted: bool
 
