@@ -150,16 +150,29 @@ class Operations:
         """Move everything off a node and place nothing new there; return how much is moved.
 
         Where no other node is left to take a replica, nothing is begun, unless the logs may go on
-        with fewer replicas.
+        with fewer replicas. Two drains at once may leave too few nodes for both. Then the later one
+        is not begun, and what the earlier one has not moved by then stays where it is.
         """
         metadata = self._metadata()
         if node_id not in metadata.nodes:
             raise NotFound(f"there is no node {node_id}; the nodes are {sorted(metadata.nodes)}")
         self._check_room(node_id, may_shrink=may_shrink)
+        was_draining = node_id in metadata.draining
         await self._cluster.change(DrainNode(node_id, True))
+        try:
+            self._check_room(node_id, may_shrink=may_shrink)
+        except InvalidReplication:
+            if not was_draining:
+                await self.end_drain(node_id)
+            raise
         moved = 0
         for replicas in list(metadata.all_replicas()):
             if node_id in replicas.nodes:
+                if not (may_shrink or self._free_nodes(replicas, node_id)):
+                    raise InvalidReplication(
+                        f"{moved} logs of node {node_id} are being moved, for the next one no node"
+                        f" is left: nodes {sorted(metadata.draining)} are being drained"
+                    )
                 await self._change(replicas, self._without(replicas, node_id))
                 moved += 1
         return moved

@@ -75,6 +75,8 @@ class Founder(Actor):
         """Create what is missing, change what is there."""
         name = self._random.choice(TOPICS)
         found = broker.metadata.topics.get(name)
+        if not self._fleet.is_worth_creating(len(broker.metadata.nodes)):
+            return
         if found is None:
             partitions = self._random.choice((1, 1, 2))
             factor = self._fleet.draw_factor(len(broker.metadata.nodes))

@@ -131,6 +131,10 @@ class Fleet:
         self._number += 1
         return self._number
 
+    def is_worth_creating(self, nodes: int) -> bool:
+        """Whether so many nodes are enough to keep a topic: one of them may lose its disk."""
+        return nodes >= 3 or not self.loses_memory
+
     def draw_factor(self, nodes: int) -> int:
         """Draw how many replicas a partition is to have."""
         return min(nodes, 3 if self.loses_memory else self.random.choice((1, 3, 3, 3)))

@@ -7,6 +7,7 @@ from typing import TypeVar
 from penstock.broker import Broker, NewMessage, NewTopic, Published
 from penstock.cluster import METADATA_GROUP
 from penstock.cluster.replicated_log import ReplicatedLog
+from penstock.errors import PenstockError
 from penstock.ids import TopicPartition
 from tests.simulation.fleet.fleet import Fleet
 from tests.simulation.fleet.node import DATA, FleetNode
@@ -42,6 +43,26 @@ class Play:
         actor.ask(act, actor.broker)
         self.wait_until(lambda: bool(results), "what was asked for is done")
         return results[0]
+
+    def do_at_once(
+        self, *deeds: tuple[int, Callable[[Broker], Awaitable[object]]]
+    ) -> list[PenstockError | None]:
+        """Let nodes do something in the same moment, and say what was refused."""
+        refused: dict[int, PenstockError | None] = {}
+
+        async def act(node: int, broker: Broker, work: Callable[[Broker], Awaitable[T]]) -> None:
+            try:
+                await work(broker)
+                refused[node] = None
+            except PenstockError as error:
+                refused[node] = error
+
+        for node, work in deeds:
+            actor = self.fleet.nodes[node]
+            assert actor.broker is not None
+            actor.ask(act, node, actor.broker, work)
+        self.wait_until(lambda: len(refused) == len(deeds), "what was asked for is done")
+        return list(refused.values())
 
     def create(self, node: int, replicas: list[int]) -> None:
         """Create the topic on chosen nodes."""
@@ -280,6 +301,25 @@ def _join_with_a_disk_that_fails(play: Play, *, syncs: int) -> None:
     play.fleet.become_whole()
 
 
+def two_nodes_are_drained_at_once() -> None:
+    """Each of them could be, if it were alone; together they would leave logs two replicas."""
+
+    def script(play: Play) -> None:
+        play.create(1, [1, 2, 3])
+        play.publish(1, 3)
+        refused = play.do_at_once(
+            (2, lambda broker: broker.operations.drain(1)),
+            (4, lambda broker: broker.operations.drain(3)),
+        )
+        require(any(refused), "one of the drains is refused", refused)
+        play.fleet.advance(3_000_000)
+        metadata = play.fleet.any_broker().metadata
+        sizes = {len(replicas.members) for replicas in metadata.all_replicas()}
+        require(sizes == {3}, "every log keeps its replicas", sizes)
+
+    play(script, nodes=4)
+
+
 def replica_is_to_go_while_one_that_stays_is_down() -> None:
     """Without the one that is to go there would be no majority, so it stays until there is."""
 
@@ -295,6 +335,7 @@ def replica_is_to_go_while_one_that_stays_is_down() -> None:
 
 
 SCRIPTS = (
+    two_nodes_are_drained_at_once,
     disk_of_a_newcomer_fails_while_it_joins,
     replica_is_to_go_while_one_that_stays_is_down,
     node_is_removed_while_another_loses_its_disk,

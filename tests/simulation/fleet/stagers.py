@@ -68,7 +68,8 @@ class Stager(Actor):
     async def act(self, broker: Broker) -> None:
         """Go on with a run, or begin another one; an old one may still be going on."""
         if TOPIC not in broker.metadata.topics:
-            await self._create(broker)
+            if self._fleet.is_worth_creating(len(broker.metadata.nodes)):
+                await self._create(broker)
             return
         if self._run is None or self._random.random() < 0.2:
             self._run = self._new_run()
