@@ -1,5 +1,6 @@
 """Those who receive messages of queue groups and answer for them, through any node."""
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.broker import Broker, Message, Nack, Reject
@@ -56,9 +57,13 @@ class Consumer(Actor):
         topic = self._random.choice(names)
         count_max = _RECEIVE_MAX if self._is_gentle else 1 + int(_RECEIVE_MAX * self._draw())
         wait_ms = 0 if self._draw() < 0.7 else 300
-        for message in await broker.queues.receive(
+        messages = await broker.queues.receive(
             topic, self._group, count_max=count_max, wait_ms=wait_ms, consumer=self._name
-        ):
+        )
+        self._hold(topic, messages)
+
+    def _hold(self, topic: str, messages: Sequence[Message]) -> None:
+        for message in messages:
             self._held.append(Held(topic, message.receipt, self._known(message)))
 
     def _draw(self) -> float:
@@ -101,7 +106,13 @@ class Consumer(Actor):
     async def _ack(self, broker: Broker, topic: str, those: list[Held]) -> None:
         self._say("ack", those)
         receipts = [each.receipt for each in those]
-        outcomes = await broker.queues.ack(topic, self._group, receipts)
+        if self._draw() < 0.5:
+            outcomes = await broker.queues.ack(topic, self._group, receipts)
+        else:
+            outcomes, messages = await broker.queues.ack_and_receive(
+                topic, self._group, receipts, count_max=_RECEIVE_MAX, consumer=self._name
+            )
+            self._hold(topic, messages)
         for each, outcome in zip(those, outcomes, strict=True):
             if outcome is None:
                 self.acked += 1
