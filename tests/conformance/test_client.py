@@ -145,6 +145,46 @@ def test_several_topics_are_received_from_at_once(client: Client) -> None:
     assert received == {b"a", b"b"}
 
 
+def test_messages_of_several_topics_come_in_exchange_for_those_that_are_done(
+    client: Client,
+) -> None:
+    topics = [unique("orders"), unique("orders")]
+    for topic in topics:
+        client.publish_batch(topic, [Publication(value=str(number)) for number in range(10)])
+    seen: list[tuple[str, str]] = []
+
+    exchange = client.ack_and_receive(topics, "billing", [], wait_s=10)
+    while exchange.messages:
+        seen += [(each.topic, each.text()) for each in exchange.messages]
+        exchange = client.ack_and_receive(topics, "billing", exchange.messages, count_max=3)
+        assert exchange.refusals == []
+
+    assert sorted(seen) == sorted((topic, str(number)) for topic in topics for number in range(10))
+    assert [client.groups.get(each, "billing").totals.unsettled for each in topics] == [0, 0]
+
+
+def test_an_exchange_acks_messages_in_the_topic_that_they_came_from(client: Client) -> None:
+    first, second = unique("orders"), unique("orders")
+    client.publish(first, "tea")
+    client.publish(second, "milk")
+    tea = receive_one(client, first)
+
+    exchange = client.ack_and_receive(second, "billing", [tea], wait_s=10)
+
+    assert exchange.refusals == []
+    assert [each.text() for each in exchange.messages] == ["milk"]
+    assert client.groups.get(first, "billing").totals.unsettled == 0
+
+
+def test_an_exchange_takes_no_messages_of_another_group(client: Client) -> None:
+    topic = unique("orders")
+    client.publish(topic, "tea")
+    message = receive_one(client, topic)
+
+    with pytest.raises(InvalidRequest, match="received for group billing, not audit"):
+        client.ack_and_receive(topic, "audit", [message])
+
+
 def test_a_buffered_producer_keeps_the_order_and_tells_of_each(client: Client) -> None:
     topic = unique("orders")
     client.create_topic(topic, partitions=1)

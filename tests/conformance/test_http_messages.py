@@ -284,6 +284,38 @@ def test_messages_of_several_topics_are_received_by_one_request(node: NodeProces
     assert sorted(each["value"] for messages in got for each in messages) == ["1", "2"]
 
 
+def test_acks_of_several_topics_come_with_a_receive_of_several(node: NodeProcess) -> None:
+    paths = one, two = http_topic(node), http_topic(node)
+    topics = [path.rsplit("/", 1)[1] for path in paths]
+    publish_values(node, one, "1", "2")
+    publish_values(node, two, "3")
+    (first,) = receive(node, f"{one}/groups/g", max=1)
+    (other,) = receive(node, f"{two}/groups/g", max=1)
+    done = [{"topic": each["topic"], "receipt": each["receipt"]} for each in (first, other)]
+    stale = {"topic": topics[1], "receipt": "no receipt"}
+
+    answer = ask(node, "POST", "/v1/groups/g/receive", topics=topics, ack=[*done, stale])
+
+    assert [each["value"] for each in answer["messages"]] == ["2"]
+    assert answer["acked"]["accepted"] == 2
+    (failed,) = answer["acked"]["failed"]
+    assert (failed["topic"], failed["receipt"]) == (topics[1], "no receipt")
+    assert failed["error"]["type"] == "InvalidReceipt"
+    unsettled = [ask(node, "GET", f"{each}/groups/g")["totals"]["unsettled"] for each in paths]
+    assert unsettled == [1, 0]
+
+
+def test_an_ack_with_a_receive_of_several_topics_names_its_topic(node: NodeProcess) -> None:
+    topics = [http_topic(node).rsplit("/", 1)[1]]
+
+    status, kind, message = refusal(
+        node, "POST", "/v1/groups/g/receive", topics=topics, ack=["0.100000001.0"]
+    )
+
+    assert (status, kind) == (400, "InvalidRequest")
+    assert "$.ack[0]" in message
+
+
 def test_the_log_is_read_by_offset_and_by_time(node: NodeProcess) -> None:
     topic = http_topic(node)
     publish_values(node, topic, "a", timestamp=1_700_000_000_000)
@@ -436,7 +468,7 @@ def test_a_page_of_another_site_cannot_publish(node: NodeProcess) -> None:
 
 
 def test_a_body_that_is_too_large_is_refused_with_the_limit(node: NodeProcess) -> None:
-    response = call(node, "POST", "/v1/groups/g/receive", topics=["x" * 70_000])
+    response = call(node, "POST", "/v1/topics", name="x" * 70_000)
 
     assert response.status_code == 400
     assert "65536 bytes" in response.json()["error"]["message"]

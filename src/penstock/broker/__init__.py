@@ -26,6 +26,7 @@ from penstock.broker.queue_values import (
     PartitionGroupStatus,
     Reject,
     ResetPlan,
+    TopicReceipt,
 )
 from penstock.broker.queues import Queues
 from penstock.broker.resharding import FencedPartition, ReshardStatus, TopicFence
@@ -110,6 +111,7 @@ __all__ = [
     "TaskStatus",
     "Topic",
     "TopicFence",
+    "TopicReceipt",
     "TraceKind",
     "TraceStep",
     "TypeStatus",

@@ -35,6 +35,13 @@ class Exchanged(NamedTuple):
     messages: list[Message]
 
 
+class TopicReceipt(NamedTuple):
+    """A receipt with its topic: by itself it names the partition only."""
+
+    topic: str
+    receipt: str
+
+
 class Nack(msgspec.Struct, frozen=True):
     """A message that could not be handled; without a delay the group's backoff counts."""
 

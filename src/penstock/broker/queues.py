@@ -7,8 +7,9 @@ partition that the receipt names. Every verb runs on the partition's leader, her
 
 import asyncio
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import suppress
+from functools import partial
 
 import msgspec
 
@@ -16,7 +17,7 @@ from penstock.broker.arrivals import Arrivals
 from penstock.broker.calls import Calls
 from penstock.broker.journals import Journals
 from penstock.broker.queue_groups import QueueGroups
-from penstock.broker.queue_values import Exchanged, Message, check_number
+from penstock.broker.queue_values import Exchanged, Message, Outcome, TopicReceipt, check_number
 from penstock.broker.settlement import Settlement
 from penstock.broker.traces import Traces
 from penstock.cluster import LEASE_MS_MAX, Cluster, Delivery, PartitionQueue
@@ -51,6 +52,7 @@ class Queues:
         self._groups = QueueGroups(cluster, calls)
         settlement = Settlement(cluster, calls)
         self.ack = settlement.ack
+        self.ack_any = settlement.ack_any
         self.nack = settlement.nack
         self.extend = settlement.extend
         self.reject = settlement.reject
@@ -130,15 +132,40 @@ class Queues:
         waits for the acks, because of the group's order or of a limit, goes out after them.
         """
         request = _Receive(topic, group, [], count_max, lease_ms, consumer, None)
-        await self._prepare([request], wait_ms)
+        return await self._exchange([request], partial(self.ack, topic, group, receipts), wait_ms)
+
+    async def ack_and_receive_any(
+        self,
+        topics: Sequence[str],
+        group: str,
+        receipts: Sequence[TopicReceipt],
+        *,
+        count_max: int,
+        wait_ms: int = 0,
+        lease_ms: int | None = None,
+        consumer: str = "",
+    ) -> Exchanged:
+        """The same with several topics; what is acked may be of others than these."""
+        requests = [
+            _Receive(topic, group, [], count_max, lease_ms, consumer, None) for topic in topics
+        ]
+        return await self._exchange(requests, partial(self.ack_any, group, receipts), wait_ms)
+
+    async def _exchange(
+        self,
+        requests: Sequence[_Receive],
+        ack: Callable[[], Awaitable[list[Outcome]]],
+        wait_ms: int,
+    ) -> Exchanged:
+        await self._prepare(requests, wait_ms)
         messages: list[Message] = []
         # Whoever asks must hear what became of the acks, and hears of trouble by asking again.
         with suppress(Unavailable):
-            messages = await self._receive_anywhere(request)
-        outcomes = await self.ack(topic, group, receipts)
+            messages = await self._receive_within(requests, wait_ms=0)
+        outcomes = await ack()
         if not messages:
             with suppress(Unavailable):
-                messages = await self._receive_within([request], wait_ms)
+                messages = await self._receive_within(requests, wait_ms)
         return Exchanged(outcomes, messages)
 
     async def _prepare(self, requests: Sequence[_Receive], wait_ms: int) -> None:

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import msgspec
 
 from penstock.broker.calls import Calls
-from penstock.broker.queue_values import Nack, Outcome, Reject, check_number
+from penstock.broker.queue_values import Nack, Outcome, Reject, TopicReceipt, check_number
 from penstock.cluster import LEASE_MS_MAX, Cluster, PartitionQueue, Return
 from penstock.delivery import Part, Run, parse_receipt, to_runs
 from penstock.errors import (
@@ -102,6 +102,24 @@ class Settlement:
             )
 
         return await self._answer(topic, receipts, ask)
+
+    async def ack_any(self, group: str, receipts: Sequence[TopicReceipt]) -> list[Outcome]:
+        """The same for messages of several topics; a topic that is in trouble fails alone."""
+        outcomes: list[Outcome] = [None] * len(receipts)
+        numbers: dict[str, list[int]] = {}
+        for number, each in enumerate(receipts):
+            numbers.setdefault(each.topic, []).append(number)
+
+        async def settle(topic: str, own: list[int]) -> None:
+            try:
+                found = await self.ack(topic, group, [receipts[number].receipt for number in own])
+            except PenstockError as error:
+                found = [error] * len(own)
+            for number, outcome in zip(own, found, strict=True):
+                outcomes[number] = outcome
+
+        await asyncio.gather(*(settle(topic, own) for topic, own in numbers.items()))
+        return outcomes
 
     async def _ack_together(self, topic: str, group: str, together: _Together) -> list[Outcome]:
         offsets = together.offsets

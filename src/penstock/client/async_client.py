@@ -144,22 +144,24 @@ class AsyncClient:
 
     async def ack_and_receive(
         self,
-        topic: str,
+        topic: str | Sequence[str],
         group: str,
         done: Sequence[L],
         *,
         wait_s: float = 0.0,
         **options: Unpack[ReceiveOptions],
     ) -> Exchange[L]:
-        """Settle messages and receive the next ones of the same topic in one request.
+        """Settle messages of a group and receive the next ones in one request.
 
-        The acks are durable when this returns.
+        The acks are durable when this returns. Messages that were received for another group are
+        refused before anything is sent.
         """
         if not done:
             found = await self.receive(topic, group, wait_s=wait_s, **options)
             return Exchange(found, [])
+        topics = [topic] if isinstance(topic, str) else topic
+        call = exchange_call(topics, group, done, wait_s=wait_s, options=options)
         self._keeper.drop(done)
-        call = exchange_call(topic, group, done, wait_s=wait_s, options=options)
         return await self._caller.run(call)
 
     def subscribe(

@@ -9,7 +9,7 @@ import msgspec
 from penstock.client.calls import Call, Failure, path_of, reader_of, to_json
 from penstock.client.contents import Content
 from penstock.client.messages import Header
-from penstock.errors import PenstockError, Unavailable
+from penstock.errors import InvalidRequest, PenstockError, Unavailable
 
 T = TypeVar("T")
 
@@ -120,6 +120,7 @@ class _Messages(msgspec.Struct, frozen=True):
 class _Refused(msgspec.Struct, frozen=True):
     receipt: str
     error: Failure
+    topic: str | None = None
 
 
 class _Settled(msgspec.Struct, frozen=True):
@@ -161,25 +162,38 @@ def receive_call(
 
 
 def exchange_call(
-    topic: str, group: str, done: Sequence[L], *, wait_s: float, options: ReceiveOptions
+    topics: Sequence[str],
+    group: str,
+    done: Sequence[L],
+    *,
+    wait_s: float,
+    options: ReceiveOptions,
 ) -> Call[Exchange[L]]:
-    """Ack messages of one topic, and receive the next; an ack may be repeated, and so may this."""
-    by_receipt = {message.receipt: message for message in done}
+    """Ack messages of a group, and receive the next; an ack may be repeated, and so may this."""
+    for message in done:
+        if message.group != group:
+            raise InvalidRequest(
+                f"a message of {message.topic} was received for group {message.group}, not {group}"
+            )
+    by_place = {(message.topic, message.receipt): message for message in done}
+    body = _receive_body(wait_s, options)
+    if {*topics, *(topic for topic, _ in by_place)} == {topics[0]}:
+        path = path_of("v1", "topics", topics[0], "groups", group, "receive")
+        body["ack"] = [receipt for _, receipt in by_place]
+    else:
+        path = path_of("v1", "groups", group, "receive")
+        body["topics"] = list(topics)
+        body["ack"] = [{"topic": topic, "receipt": receipt} for topic, receipt in by_place]
 
     def read(content: bytes) -> Exchange[L]:
         found = _exchanged_of(content)
-        return Exchange(
-            [_leased(each, group) for each in found.messages],
-            [Refusal(by_receipt[each.receipt], each.error.error()) for each in found.acked.failed],
-        )
+        refusals = [
+            Refusal(by_place[each.topic or topics[0], each.receipt], each.error.error())
+            for each in found.acked.failed
+        ]
+        return Exchange([_leased(each, group) for each in found.messages], refusals)
 
-    return Call(
-        method="POST",
-        path=path_of("v1", "topics", topic, "groups", group, "receive"),
-        content=to_json(_receive_body(wait_s, options) | {"ack": list(by_receipt)}),
-        read=read,
-        wait_s=wait_s,
-    )
+    return Call(method="POST", path=path, content=to_json(body), read=read, wait_s=wait_s)
 
 
 def _receive_body(wait_s: float, options: ReceiveOptions) -> dict[str, Any]:

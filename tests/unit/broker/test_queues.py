@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from penstock.broker import Broker, Message, Nack, NewTopic, Reject
+from penstock.broker import Broker, Message, Nack, NewTopic, Reject, TopicReceipt
 from penstock.delivery import Part, parse_receipt
 from penstock.errors import (
     DiskFull,
@@ -83,6 +83,39 @@ def test_messages_come_in_exchange_for_acks() -> None:
         assert isinstance(outcomes[1], InvalidReceipt)
         assert values(messages) == [b"c"]
         assert (status.unsettled, status.in_flight) == (2, 2)
+
+    run(scene())
+
+
+def test_messages_of_several_topics_come_in_exchange_for_acks_of_any() -> None:
+    async def scene() -> None:
+        broker = await started_with(b"a", b"b")
+        await broker.topics.create(NewTopic("payments", 1))
+        place = TopicPartition("payments", 0)
+        paid = memoryview(encode_batch([Record(0, 0, None, b"c")]))
+        await broker.publisher.publish(place, paid).offset
+        hour_ms = 3_600_000
+        (first,) = await receive(broker, 1, lease_ms=hour_ms)
+        (other,) = await broker.queues.receive("payments", GROUP, count_max=1, lease_ms=hour_ms)
+
+        outcomes, messages = await broker.queues.ack_and_receive_any(
+            ["payments", TOPIC],
+            GROUP,
+            [
+                TopicReceipt("payments", other.receipt),
+                TopicReceipt("payments", "nonsense"),
+                TopicReceipt("no-such-topic", first.receipt),
+            ],
+            count_max=10,
+        )
+        orders = await broker.queues.status(TOPIC, GROUP)
+        payments = await broker.queues.status("payments", GROUP)
+
+        assert outcomes[0] is None
+        assert isinstance(outcomes[1], InvalidReceipt)
+        assert isinstance(outcomes[2], TopicNotFound)
+        assert values(messages) == [b"b"]
+        assert (orders.unsettled, payments.unsettled) == (2, 0)
 
     run(scene())
 

@@ -119,10 +119,21 @@ class ExchangeBody(ReceiveBody, frozen=True, kw_only=True, forbid_unknown_fields
     ] = []
 
 
-class ReceiveAnyBody(ReceiveBody, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The same from several topics."""
+class TopicReceiptBody(Struct, frozen=True, gc=False, kw_only=True, forbid_unknown_fields=True):
+    """A message of one of several topics, by the two fields that it came with."""
+
+    topic: str
+    receipt: str
+
+
+class ExchangeAnyBody(ReceiveBody, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The same from several topics, in exchange for messages of any."""
 
     topics: Annotated[list[str], Meta(min_length=1, max_length=100)]
+    ack: Annotated[
+        list[TopicReceiptBody],
+        Meta(max_length=10_000, description="Topics and receipts of messages that are done."),
+    ] = []
 
 
 class ReceivedMessage(Struct, frozen=True, gc=False):
@@ -198,6 +209,7 @@ class SettledReceipt(Struct, frozen=True, kw_only=True):
     """A receipt that was not accepted, and why."""
 
     receipt: str
+    topic: Annotated[str, Meta(description="Given where the request named it.")] | UnsetType = UNSET
     error: Failure
 
 

@@ -4,20 +4,21 @@ from collections.abc import Mapping, Sequence
 
 from msgspec import UNSET
 
-from penstock.broker import Message, Nack, Reject
+from penstock.broker import Message, Nack, Reject, TopicReceipt
 from penstock.errors import PenstockError
+from penstock.protocols.http.answers import Failure
 from penstock.protocols.http.contents import show_headers, to_text
 from penstock.protocols.http.endpoints import FAILURES, GROUP, TOPIC, Answer, Endpoint, Shortcut
 from penstock.protocols.http.exchange import decode_body, encode_json
 from penstock.protocols.http.failures import Failures
 from penstock.protocols.http.message_bodies import (
     AckBody,
+    ExchangeAnyBody,
     ExchangeBody,
     ExchangedMessages,
     ExtendBody,
     FailedReceipt,
     NackBody,
-    ReceiveAnyBody,
     ReceivedMessage,
     ReceivedMessages,
     RejectBody,
@@ -36,6 +37,10 @@ _BODY_BYTES_MAX = 16 * 1024 * 1024
 _NO_HEADERS: dict[str, str | None] = {}
 
 _GROUP_PATH = "/v1/topics/{topic}/groups/{group}"
+_EXCHANGED = {
+    200: Answer(meaning="What was ready; perhaps nothing.", body=ExchangedMessages),
+    **FAILURES,
+}
 _SETTLED = {200: Answer(meaning="What was accepted.", body=Settled), **FAILURES}
 
 
@@ -43,6 +48,7 @@ def receiving_endpoints(view: NodeView, failures: Failures) -> list[Endpoint]:
     """The verbs of consumers."""
     return [
         *_receiving(view, failures),
+        *_receiving_any(view, failures),
         *_settling(view, failures),
         *_refusing(view, failures),
     ]
@@ -74,20 +80,6 @@ def _receiving(view: NodeView, failures: Failures) -> list[Endpoint]:
         acked = _settled(body.ack, outcomes, failures)
         return encode_json(ExchangedMessages(messages=messages, acked=acked))
 
-    async def receive_any(path: Mapping[str, str], content: bytes) -> bytes:
-        body = decode_body(content, ReceiveAnyBody)
-        found = await view.queues.receive_any(
-            body.topics,
-            path["group"],
-            count_max=body.max,
-            wait_ms=read_duration_ms("wait", body.wait, max_ms=WAIT_MS_MAX),
-            lease_ms=_lease_ms(body.lease),
-            consumer=body.consumer,
-        )
-        return encode_json(ReceivedMessages(messages=[show_message(each) for each in found]))
-
-    answer = Answer(meaning="What was ready; perhaps nothing.", body=ReceivedMessages)
-    exchanged = Answer(meaning=answer.meaning, body=ExchangedMessages)
     return [
         Endpoint(
             path=f"{_GROUP_PATH}/receive",
@@ -101,20 +93,56 @@ def _receiving(view: NodeView, failures: Failures) -> list[Endpoint]:
             parameters=(TOPIC, GROUP),
             body=ExchangeBody,
             example='{"max": 100, "wait": "20s", "lease": "30s", "ack": ["0.100000001.2a"]}',
-            answers={200: exchanged, **FAILURES},
+            answers=_EXCHANGED,
             call=Shortcut(receive, _BODY_BYTES_MAX),
         ),
+    ]
+
+
+def _receiving_any(view: NodeView, failures: Failures) -> list[Endpoint]:
+    async def receive_any(path: Mapping[str, str], content: bytes) -> bytes:
+        body = decode_body(content, ExchangeAnyBody)
+        wait_ms = read_duration_ms("wait", body.wait, max_ms=WAIT_MS_MAX)
+        lease_ms = _lease_ms(body.lease)
+        if not body.ack:
+            found = await view.queues.receive_any(
+                body.topics,
+                path["group"],
+                count_max=body.max,
+                wait_ms=wait_ms,
+                lease_ms=lease_ms,
+                consumer=body.consumer,
+            )
+            return encode_json(ReceivedMessages(messages=[show_message(each) for each in found]))
+        done = [TopicReceipt(each.topic, each.receipt) for each in body.ack]
+        outcomes, found = await view.queues.ack_and_receive_any(
+            body.topics,
+            path["group"],
+            done,
+            count_max=body.max,
+            wait_ms=wait_ms,
+            lease_ms=lease_ms,
+            consumer=body.consumer,
+        )
+        messages = [show_message(each) for each in found]
+        acked = _settled(done, outcomes, failures)
+        return encode_json(ExchangedMessages(messages=messages, acked=acked))
+
+    return [
         Endpoint(
             path="/v1/groups/{group}/receive",
             method="POST",
             name="receive-any",
             summary="Receive messages of several topics",
-            description="The first topics that have something ready are taken from in turn.",
+            description="The answer has messages of one topic, the first that has something ready."
+            " Messages that are done can be acked on the way, each with its topic, because a"
+            " receipt does not name it; they may be of topics that nothing is received from.",
             parameters=(GROUP,),
-            body=ReceiveAnyBody,
-            example='{"topics": ["orders", "payments"], "max": 10}',
-            answers={200: answer, **FAILURES},
-            call=Shortcut(receive_any),
+            body=ExchangeAnyBody,
+            example='{"topics": ["orders", "payments"], "max": 10,'
+            ' "ack": [{"topic": "orders", "receipt": "0.100000001.2a"}]}',
+            answers=_EXCHANGED,
+            call=Shortcut(receive_any, _BODY_BYTES_MAX),
         ),
     ]
 
@@ -230,16 +258,24 @@ def _nack(item: str | FailedReceipt, default: FailedReceipt, *, is_counted: bool
 
 
 def _settled(
-    receipts: Sequence[str], outcomes: Sequence[PenstockError | None], failures: Failures
+    receipts: Sequence[str | TopicReceipt],
+    outcomes: Sequence[PenstockError | None],
+    failures: Failures,
 ) -> Settled:
     if not any(outcomes):
         return Settled(accepted=len(receipts), failed=[])
     failed = [
-        SettledReceipt(receipt=receipt, error=failures.of(outcome))
+        _refused(receipt, failures.of(outcome))
         for receipt, outcome in zip(receipts, outcomes, strict=True)
         if outcome is not None
     ]
     return Settled(accepted=len(receipts) - len(failed), failed=failed)
+
+
+def _refused(receipt: str | TopicReceipt, error: Failure) -> SettledReceipt:
+    if isinstance(receipt, str):
+        return SettledReceipt(receipt=receipt, error=error)
+    return SettledReceipt(receipt=receipt.receipt, topic=receipt.topic, error=error)
 
 
 def show_message(message: Message) -> ReceivedMessage:

@@ -42,6 +42,7 @@ from penstock.broker import (
     TaskStatus,
     Topic,
     TopicFence,
+    TopicReceipt,
     TraceStep,
     TypeStatus,
     WriteCommit,
@@ -195,6 +196,19 @@ class QueuesView(Protocol):
         consumer: str,
     ) -> list[Message]:
         """The same from several topics."""
+
+    async def ack_and_receive_any(
+        self,
+        topics: Sequence[str],
+        group: str,
+        receipts: Sequence[TopicReceipt],
+        *,
+        count_max: int,
+        wait_ms: int,
+        lease_ms: int | None,
+        consumer: str,
+    ) -> Exchanged:
+        """Ack messages of any topics, and receive the next ones of several."""
 
     async def ack(
         self, topic: str, group: str, receipts: Sequence[str]
