@@ -10,6 +10,7 @@ import itertools
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
+from typing import TypeVar
 
 import msgspec
 
@@ -24,6 +25,8 @@ from penstock.cluster import LEASE_MS_MAX, Cluster, Delivery, PartitionQueue
 from penstock.errors import DiskFull, InvalidRequest, PenstockError, Unavailable
 from penstock.ids import TopicPartition
 from penstock.record import PRIORITY_NORMAL, Record, attributes_of
+
+T = TypeVar("T")
 
 COUNT_MAX = 10_000
 WAIT_MS_MAX = 60_000
@@ -67,6 +70,7 @@ class Queues:
         self.in_flight = self._groups.in_flight
         self.trace = Traces(cluster, calls).trace
         self.journal = Journals(cluster, calls).read
+        self._topic_turn = itertools.count()
         self._node_turn = itertools.count()
         self._partition_turn = itertools.count()
         self._leaders: dict[str, tuple[int, dict[int, list[int]]]] = {}
@@ -107,10 +111,13 @@ class Queues:
         consumer: str = "",
         consumer_in_flight_max: int | None = None,
     ) -> list[Message]:
-        """Return messages of the first of these topics that has any."""
+        """Return messages of the first of these topics that has any.
+
+        Each receive begins with another topic, so that none waits for the end of another.
+        """
         requests = [
             _Receive(topic, group, [], count_max, lease_ms, consumer, consumer_in_flight_max)
-            for topic in topics
+            for topic in _in_turn(topics, self._topic_turn)
         ]
         await self._prepare(requests, wait_ms)
         return await self._receive_within(requests, wait_ms)
@@ -147,7 +154,8 @@ class Queues:
     ) -> Exchanged:
         """The same with several topics; what is acked may be of others than these."""
         requests = [
-            _Receive(topic, group, [], count_max, lease_ms, consumer, None) for topic in topics
+            _Receive(topic, group, [], count_max, lease_ms, consumer, None)
+            for topic in _in_turn(topics, self._topic_turn)
         ]
         return await self._exchange(requests, partial(self.ack_any, group, receipts), wait_ms)
 
@@ -277,12 +285,12 @@ class Queues:
         return self._cluster.partition(TopicPartition(topic, partition)).queue
 
 
-def _in_turn(numbers: list[int], turn: Iterator[int]) -> list[int]:
-    """Return numbers in their order, beginning with another one each time."""
-    if len(numbers) < 2:
-        return numbers
-    first = next(turn) % len(numbers)
-    return numbers[first:] + numbers[:first]
+def _in_turn(items: Sequence[T], turn: Iterator[int]) -> Sequence[T]:
+    """Return items in their order, beginning with another one each time."""
+    if len(items) < 2:
+        return items
+    first = next(turn) % len(items)
+    return [*items[first:], *items[:first]]
 
 
 def _messages(queue: PartitionQueue, group: str, delivery: Delivery) -> list[Message]:

@@ -12,7 +12,6 @@ order, dead letters. Nothing is kept here, so nothing can be lost here.
 """
 
 import asyncio
-import itertools
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from typing import NamedTuple
@@ -103,7 +102,6 @@ class Tasks:
         self._messages = parts.messages
         self._queues = parts.queues
         self._schedule = parts.schedule
-        self._turn = itertools.count()
         calls.serve("tasks.look", _Look, self._look_here)
         calls.serve("tasks.list", _List, self._list_here)
         calls.serve("tasks.count_failed", _Count, self._count_failed_here)
@@ -178,7 +176,7 @@ class Tasks:
             if topics:
                 are_all = bool(types) and len(topics) == len(set(types))
                 messages = await self._queues.receive_any(
-                    self._in_turn(topics),
+                    topics,
                     GROUP,
                     count_max=count_max,
                     wait_ms=left_ms if are_all else min(left_ms, _LOOK_AGAIN_MS),
@@ -204,11 +202,6 @@ class Tasks:
         for topic in topics:
             await self._open_group(topic)
         return topics
-
-    def _in_turn(self, topics: list[str]) -> list[str]:
-        """Begin with another topic each time, so that no type waits for the end of another."""
-        first = next(self._turn) % len(topics)
-        return topics[first:] + topics[:first]
 
     async def _worth_trying(self, messages: Sequence[Message]) -> list[LeasedTask]:
         """Return tasks that have tries left; the others go to the dead letters."""

@@ -87,6 +87,22 @@ def test_messages_come_in_exchange_for_acks() -> None:
     run(scene())
 
 
+def test_a_busy_topic_does_not_keep_another_one_waiting() -> None:
+    async def scene() -> None:
+        broker = await started_with(b"a", b"b", b"c", b"d")
+        await broker.topics.create(NewTopic("payments", 1))
+        paid = memoryview(encode_batch([Record(0, 0, None, b"paid")]))
+        await broker.publisher.publish(TopicPartition("payments", 0), paid).offset
+
+        topics = [TOPIC, "payments"]
+        (first,) = await broker.queues.receive_any(topics, GROUP, count_max=1)
+        (second,) = await broker.queues.receive_any(topics, GROUP, count_max=1)
+
+        assert {first.topic, second.topic} == {TOPIC, "payments"}
+
+    run(scene())
+
+
 def test_messages_of_several_topics_come_in_exchange_for_acks_of_any() -> None:
     async def scene() -> None:
         broker = await started_with(b"a", b"b")

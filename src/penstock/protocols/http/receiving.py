@@ -134,9 +134,10 @@ def _receiving_any(view: NodeView, failures: Failures) -> list[Endpoint]:
             method="POST",
             name="receive-any",
             summary="Receive messages of several topics",
-            description="The answer has messages of one topic, the first that has something ready."
-            " Messages that are done can be acked on the way, each with its topic, because a"
-            " receipt does not name it; they may be of topics that nothing is received from.",
+            description="The answer has messages of one topic that has something ready; each"
+            " request begins with another one. Messages that are done can be acked on the way,"
+            " each with its topic, because a receipt does not name it; they may be of topics that"
+            " nothing is received from.",
             parameters=(GROUP,),
             body=ExchangeAnyBody,
             example='{"topics": ["orders", "payments"], "max": 10,'
