@@ -232,6 +232,21 @@ def test_a_queue_takes_messages_as_large_as_it_says(sqs: Sqs, delay: dict[str, i
     assert code == "InvalidParameterValue"
 
 
+def test_the_attributes_of_messages_count_for_the_largest_message_and_batch(sqs: Sqs) -> None:
+    url = new_queue(sqs)
+    small = {"Id": "small", "MessageBody": "b" * 1_000}
+    rest = {"Id": "rest", **with_large_attributes(LARGEST - 1_000)}
+    more = {"Id": "more", **with_large_attributes(LARGEST - 999)}
+
+    sent = sqs.send_message_batch(QueueUrl=url, Entries=[small, rest])
+    batch = refused(sqs.send_message_batch, QueueUrl=url, Entries=[small, more])
+    single = refused(sqs.send_message, QueueUrl=url, **with_large_attributes(LARGEST + 1))
+
+    assert len(sent["Successful"]) == 2
+    assert batch == "AWS.SimpleQueueService.BatchRequestTooLong"
+    assert single == "InvalidParameterValue"
+
+
 def test_a_fifo_queue_takes_messages_as_large_as_it_says(sqs: Sqs) -> None:
     url = new_queue(sqs, ".fifo", FifoQueue="true", DeduplicationScope="messageGroup")
 

@@ -129,6 +129,14 @@ def _invalid(message: str) -> SqsError:
     return SqsError(SqsError.INVALID_PARAMETER, message)
 
 
+def size_of_attributes(attributes: Mapping[str, MessageAttribute]) -> int:
+    """Return what attributes add to the size of their message: names, types and values."""
+    return sum(
+        len(name) + len(each.data_type.encode()) + len(each.content)
+        for name, each in attributes.items()
+    )
+
+
 def to_headers(attributes: Mapping[str, MessageAttribute]) -> Headers:
     """Return the headers that keep attributes."""
     headers: list[tuple[str, bytes | None]] = [

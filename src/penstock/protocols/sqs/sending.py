@@ -10,6 +10,7 @@ from penstock.protocols.sqs.attributes import (
     TRACE_HEADER,
     check_text,
     read_attributes,
+    size_of_attributes,
     to_headers,
 )
 from penstock.protocols.sqs.batches import Entry, EntryResult, answer_batch, read_entries
@@ -46,7 +47,7 @@ class SendActions:
         """SendMessageBatch."""
         queue = self._queues.of(parameters)
         entries = read_entries(parameters)
-        size_bytes = sum(len(str(each.get("MessageBody", "")).encode()) for each in entries)
+        size_bytes = sum(map(_sent_bytes, entries))
         if size_bytes > MESSAGE_BYTES_MAX:
             raise SqsError(
                 SqsError.BATCH_TOO_LONG,
@@ -74,10 +75,7 @@ class SendActions:
     def _new_message(self, queue: Queue, entry: Entry) -> NewMessage:
         body = check_text("MessageBody", text_of(entry, "MessageBody"))
         attributes = read_attributes(entry.get("MessageAttributes"))
-        size_bytes = len(body) + sum(
-            len(name) + len(each.data_type.encode()) + len(each.content)
-            for name, each in attributes.items()
-        )
+        size_bytes = len(body) + size_of_attributes(attributes)
         most = queue.number("MaximumMessageSize")
         if not body or size_bytes > most:
             raise SqsError(
@@ -101,6 +99,17 @@ class SendActions:
             deliver_at_ms=now_ms + delay_s * 1_000 if delay_s else None,
             idempotency_key=idempotency_key(queue, entry, group=group, body=body),
         )
+
+
+def _sent_bytes(entry: Entry) -> int:
+    """Return what an entry adds to the size of its batch."""
+    body_bytes = len(str(entry.get("MessageBody", "")).encode())
+    try:
+        attributes = read_attributes(entry.get("MessageAttributes"))
+    except SqsError:
+        # What is wrong with them fails the entry and not the batch.
+        return body_bytes
+    return body_bytes + size_of_attributes(attributes)
 
 
 def _check_fifo(queue: Queue, group: str | None, delay_s: int | None) -> None:

@@ -9,6 +9,7 @@ from penstock.protocols.sqs.attributes import (
     check_text,
     from_headers,
     read_attributes,
+    size_of_attributes,
     to_headers,
     wanted,
 )
@@ -24,6 +25,12 @@ ATTRIBUTES = {
 
 def test_attributes_survive_as_headers() -> None:
     assert from_headers(to_headers(ATTRIBUTES)) == ATTRIBUTES
+
+
+def test_names_types_and_values_of_attributes_have_a_size() -> None:
+    assert size_of_attributes({}) == 0
+    text = "cityStringAny City" + "countNumber.int1" + "rawBinary"
+    assert size_of_attributes(ATTRIBUTES) == len(text) + 2
 
 
 def test_headers_of_other_doors_are_text_or_bytes_and_our_own_are_hidden() -> None:
