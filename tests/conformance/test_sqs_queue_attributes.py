@@ -6,6 +6,7 @@ from typing import Any
 
 import httpx
 import pytest
+from confluent_kafka import KafkaError, KafkaException
 
 from tests.kafka_clients import new_topic, publish, wait_until
 from tests.processes import NodeProcess
@@ -183,17 +184,46 @@ def test_a_redrive_allow_policy_decides_whose_dead_letters_are_taken(sqs: Sqs) -
     assert other == "InvalidParameterValue"
 
 
-def test_policies_that_cannot_be_read_do_not_break_other_queues(
-    sqs: Sqs, node: NodeProcess
+@pytest.mark.parametrize(
+    ("setting", "kept"),
+    [
+        ("sqs.attributes", {"VisibilityTimeout": "-1"}),
+        ("sqs.attributes", {"DelaySeconds": "soon"}),
+        ("sqs.attributes", {"RedrivePolicy": "notjson"}),
+        ("sqs.tags", {"": "no key"}),
+        ("sqs.move.tasks", {"task": "notjson"}),
+        ("sqs.move.progress", {"task": "notjson"}),
+    ],
+)
+def test_settings_that_no_queue_can_have_are_refused_by_other_doors(
+    sqs: Sqs, node: NodeProcess, setting: str, kept: dict[str, str]
 ) -> None:
-    kept = json.dumps({"RedriveAllowPolicy": "notjson", "RedrivePolicy": "notjson"})
-    _, url = topic_as_queue(node, sqs, sqs_attributes=kept)
-    policy = json.dumps({"deadLetterTargetArn": arn_of(sqs, url), "maxReceiveCount": 2})
+    name, url = topic_as_queue(node, sqs)
+    path = f"{node.http_url}/v1/topics/{name}"
 
-    code = refused(sqs.create_queue, QueueName="never", Attributes={"RedrivePolicy": policy})
+    over_http = httpx.patch(path, json={"settings": {setting: json.dumps(kept)}}, timeout=60)
+    with pytest.raises(KafkaException) as over_kafka:
+        new_topic(node, **{setting.replace(".", "_"): json.dumps(kept)})
 
-    assert code == "InvalidParameterValue"
-    assert sqs.list_dead_letter_source_queues(QueueUrl=new_queue(sqs))["queueUrls"] == []
+    assert (over_http.status_code, over_http.json()["error"]["type"]) == (400, "InvalidSetting")
+    assert setting in over_http.json()["error"]["message"]
+    assert over_kafka.value.args[0].code() == KafkaError.INVALID_CONFIG
+    assert attributes_of(sqs, url)["VisibilityTimeout"] == "30"
+
+
+def test_a_number_of_too_many_digits_is_refused(sqs: Sqs) -> None:
+    attributes = {"VisibilityTimeout": "9" * 5_000}
+
+    code = refused(sqs.set_queue_attributes, QueueUrl=new_queue(sqs), Attributes=attributes)
+
+    assert code == "InvalidAttributeValue"
+
+
+def test_tags_that_are_too_long_are_refused(sqs: Sqs) -> None:
+    tags = {"team": "x" * 257}
+
+    assert refused(sqs.create_queue, QueueName="never", tags=tags) == "InvalidParameterValue"
+    assert refused(sqs.tag_queue, QueueUrl=new_queue(sqs), Tags=tags) == "InvalidParameterValue"
 
 
 def test_a_queue_cannot_be_its_own_dead_letter_queue(sqs: Sqs) -> None:

@@ -14,7 +14,35 @@ from penstock.broker.journals import JournalPage
 from penstock.broker.messages import Acks, Messages, NewMessage, Published, PublishedRun
 from penstock.broker.operations import ClusterStatus, NodeStatus, hot_partitions
 from penstock.broker.publish import Publication
+from penstock.broker.queue_attributes import (
+    GROUP_SCOPE,
+    QUEUE_CHOICES,
+    QUEUE_CREATED,
+    QUEUE_MESSAGE_BYTES_MAX,
+    QUEUE_MODIFIED,
+    QUEUE_NUMBERS,
+    QUEUE_SETTABLE,
+    QUEUE_SWITCHES,
+    check_queue_attribute,
+    is_queue_arn,
+    is_queue_attribute,
+    read_redrive_allow_policy,
+    read_redrive_policy,
+)
 from penstock.broker.queue_groups import ResetTarget
+from penstock.broker.queue_settings import (
+    ATTRIBUTES_SETTING,
+    MOVE_RATE_MAX,
+    PROGRESS_SETTING,
+    TAGS_SETTING,
+    TASKS_KEPT,
+    TASKS_SETTING,
+    AskedMove,
+    MoveProgress,
+    MoveStatus,
+    check_tags,
+    kept_texts,
+)
 from penstock.broker.queue_values import (
     BlockedKeyStatus,
     Exchanged,
@@ -50,14 +78,29 @@ from penstock.log import FileRange
 from penstock.record import IDEMPOTENCY_KEY, Record, encode_batch
 
 __all__ = [
+    "ATTRIBUTES_SETTING",
     "EPOCH_MAX",
+    "GROUP_SCOPE",
     "IDEMPOTENCY_KEY",
+    "MOVE_RATE_MAX",
+    "PROGRESS_SETTING",
+    "QUEUE_CHOICES",
+    "QUEUE_CREATED",
+    "QUEUE_MESSAGE_BYTES_MAX",
+    "QUEUE_MODIFIED",
+    "QUEUE_NUMBERS",
+    "QUEUE_SETTABLE",
+    "QUEUE_SWITCHES",
     "SHARE_SETTINGS",
     "SOURCE_TOPIC",
+    "TAGS_SETTING",
+    "TASKS_KEPT",
+    "TASKS_SETTING",
     "Acknowledged",
     "Acks",
     "Acquired",
     "ArchivedPartition",
+    "AskedMove",
     "BlockedKeyStatus",
     "Broker",
     "Check",
@@ -81,6 +124,8 @@ __all__ = [
     "LeasedTask",
     "Message",
     "Messages",
+    "MoveProgress",
+    "MoveStatus",
     "Nack",
     "NewMessage",
     "NewTask",
@@ -119,6 +164,13 @@ __all__ = [
     "WritePart",
     "WriterStatus",
     "check_epoch",
+    "check_queue_attribute",
+    "check_tags",
     "encode_batch",
     "hot_partitions",
+    "is_queue_arn",
+    "is_queue_attribute",
+    "kept_texts",
+    "read_redrive_allow_policy",
+    "read_redrive_policy",
 ]

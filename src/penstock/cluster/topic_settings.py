@@ -300,6 +300,10 @@ _DELIVERY_DEFINITIONS = (
         _dead_letter_topic,
         f"where dead letters go; empty for the topic's name with {DEAD_LETTER_SUFFIX} added",
     ),
+)
+
+# What the topic is as a queue of SQS. What may stand in them is checked where they are set.
+_QUEUE_DEFINITIONS = (
     SettingDefinition(
         "sqs.attributes",
         SettingType.STRING,
@@ -347,6 +351,7 @@ DEFINITIONS: Mapping[str, SettingDefinition] = {
     for definition in (
         *_DEFINITIONS,
         *_DELIVERY_DEFINITIONS,
+        *_QUEUE_DEFINITIONS,
         *(
             SettingDefinition(
                 name, type_, _fixed(default), _number(0, _INT64_MAX), "accepted, has no effect"

@@ -29,6 +29,7 @@ from tests.unit.cluster.workplaces import run
         (NewTopic("new", assignments=[[1], [2]]), InvalidReplication),
         (NewTopic("new", settings={"retention.ms": "soon"}), InvalidSetting),
         (NewTopic("new", settings={"no.such": "1"}), InvalidSetting),
+        (NewTopic("new", settings={"sqs.tags": '{"": "x"}'}), InvalidSetting),
     ],
 )
 def test_a_topic_that_cannot_be_is_refused_with_and_without_a_dry_run(

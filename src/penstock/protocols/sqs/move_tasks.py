@@ -6,47 +6,32 @@ of the topic out. Neither can undo what the other has written. Of two tasks that
 nodes at the same moment, the later one counts.
 """
 
-from collections.abc import Mapping
-from typing import Literal
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
 
 import msgspec
 
-from penstock.broker import Topic
-
-TASKS_SETTING = "sqs.move.tasks"
-PROGRESS_SETTING = "sqs.move.progress"
-TASKS_KEPT = 10
-
-Status = Literal["RUNNING", "COMPLETED", "CANCELLED", "FAILED"]
-
-
-class Asked(msgspec.Struct, frozen=True):
-    """What somebody asked for."""
-
-    started_ms: int
-    to_move: int
-    destination: str | None = None
-    rate: int | None = None
-    is_cancelled: bool = False
-
-
-class Progress(msgspec.Struct, frozen=True):
-    """How far a task is."""
-
-    moved: int = 0
-    status: Status = "RUNNING"
-    failure: str = ""
+from penstock.broker import (
+    PROGRESS_SETTING,
+    TASKS_KEPT,
+    TASKS_SETTING,
+    AskedMove,
+    MoveProgress,
+    MoveStatus,
+    Topic,
+    kept_texts,
+)
 
 
 class MoveTask(msgspec.Struct, frozen=True):
     """One task."""
 
     handle: str
-    asked: Asked
-    progress: Progress
+    asked: AskedMove
+    progress: MoveProgress
 
     @property
-    def status(self) -> Status:
+    def status(self) -> MoveStatus:
         """A task that has ended cannot be cancelled any more."""
         if self.progress.status == "RUNNING" and self.asked.is_cancelled:
             return "CANCELLED"
@@ -55,34 +40,30 @@ class MoveTask(msgspec.Struct, frozen=True):
 
 def tasks_of(topic: Topic) -> list[MoveTask]:
     """Return the tasks of a queue, the newest first."""
-    asked = _read(topic, TASKS_SETTING)
-    progress = _read(topic, PROGRESS_SETTING)
-    tasks = [
-        MoveTask(
-            handle,
-            msgspec.json.decode(text, type=Asked),
-            msgspec.json.decode(progress.get(handle, "{}"), type=Progress),
-        )
-        for handle, text in asked.items()
-    ]
-    return sorted(tasks, key=lambda task: task.asked.started_ms, reverse=True)
+    return sorted(_kept_tasks(topic), key=lambda task: task.asked.started_ms, reverse=True)
 
 
-def with_asked(topic: Topic, handle: str, asked: Asked) -> dict[str, str]:
+def _kept_tasks(topic: Topic) -> Iterator[MoveTask]:
+    """Read the tasks of a queue; what cannot be read is none."""
+    progress = kept_texts(topic.settings, PROGRESS_SETTING)
+    for handle, text in kept_texts(topic.settings, TASKS_SETTING).items():
+        with suppress(msgspec.MsgspecError):
+            asked = msgspec.json.decode(text, type=AskedMove)
+            so_far = msgspec.json.decode(progress.get(handle, "{}"), type=MoveProgress)
+            yield MoveTask(handle, asked, so_far)
+
+
+def with_asked(topic: Topic, handle: str, asked: AskedMove) -> dict[str, str]:
     """Return the setting that says what was asked for, the newest tasks only."""
     kept = {task.handle: task.asked for task in tasks_of(topic)} | {handle: asked}
     newest = sorted(kept, key=lambda each: kept[each].started_ms)[-TASKS_KEPT:]
     return {TASKS_SETTING: _write({each: kept[each] for each in newest})}
 
 
-def with_progress(topic: Topic, handle: str, progress: Progress) -> dict[str, str]:
+def with_progress(topic: Topic, handle: str, progress: MoveProgress) -> dict[str, str]:
     """Return the setting that says how far the tasks are."""
     kept = {task.handle: task.progress for task in tasks_of(topic)} | {handle: progress}
     return {PROGRESS_SETTING: _write(kept)}
-
-
-def _read(topic: Topic, setting: str) -> dict[str, str]:
-    return msgspec.json.decode(topic.settings.get(setting) or "{}", type=dict[str, str])
 
 
 def _write(values: Mapping[str, msgspec.Struct]) -> str:

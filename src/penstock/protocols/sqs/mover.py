@@ -14,18 +14,20 @@ from functools import partial
 
 import msgspec
 
-from penstock.broker import SOURCE_TOPIC, Message, Nack, NewMessage, Topic
+from penstock.broker import (
+    SOURCE_TOPIC,
+    TASKS_SETTING,
+    Message,
+    MoveProgress,
+    Nack,
+    NewMessage,
+    Topic,
+)
 from penstock.errors import PenstockError, TopicNotFound, Unavailable
 from penstock.ids import TopicPartition
 from penstock.protocols.sqs.attributes import OWN_PREFIX, TYPES_HEADER
 from penstock.protocols.sqs.errors import SqsError
-from penstock.protocols.sqs.move_tasks import (
-    TASKS_SETTING,
-    MoveTask,
-    Progress,
-    tasks_of,
-    with_progress,
-)
+from penstock.protocols.sqs.move_tasks import MoveTask, tasks_of, with_progress
 from penstock.protocols.sqs.queues import GROUP
 from penstock.protocols.sqs.view import SqsView
 
@@ -169,14 +171,14 @@ class _Run:
     async def end(self, status: str) -> None:
         """Say that the task is over."""
         self._progress = msgspec.convert(
-            {"moved": self._progress.moved, "status": status}, type=Progress
+            {"moved": self._progress.moved, "status": status}, type=MoveProgress
         )
         await self._tell()
 
     async def fail(self, error: Exception) -> None:
         """Say why the task cannot go on; where that cannot be said, the task is taken up again."""
         logger.warning("move task failed", extra={"queue": self._source, "reason": str(error)})
-        self._progress = Progress(self._progress.moved, "FAILED", str(error))
+        self._progress = MoveProgress(self._progress.moved, "FAILED", str(error))
         try:
             await self._tell()
         except (TopicNotFound, Unavailable) as failure:

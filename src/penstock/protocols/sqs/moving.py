@@ -8,16 +8,15 @@ from typing import Any
 
 import msgspec
 
-from penstock.broker import Topic
+from penstock.broker import MOVE_RATE_MAX, TASKS_KEPT, AskedMove, Topic
 from penstock.protocols.sqs.errors import SqsError
-from penstock.protocols.sqs.move_tasks import TASKS_KEPT, Asked, MoveTask, tasks_of, with_asked
+from penstock.protocols.sqs.move_tasks import MoveTask, tasks_of, with_asked
 from penstock.protocols.sqs.names import name_in_arn, queue_arn
 from penstock.protocols.sqs.options import SqsOptions
 from penstock.protocols.sqs.parameters import number_of, optional_text, text_of
 from penstock.protocols.sqs.queues import Queue, QueueActions
 from penstock.protocols.sqs.view import SqsView
 
-_RATE_MAX = 500
 # A task looks whether it is still wanted at least once a second.
 _END_WAIT_S = 3.0
 _LOOK_S = 0.05
@@ -43,7 +42,7 @@ class MoveActions:
         """StartMessageMoveTask."""
         source = self._source(parameters)
         destination = optional_text(parameters, "DestinationArn")
-        rate = number_of(parameters, "MaxNumberOfMessagesPerSecond", least=1, most=_RATE_MAX)
+        rate = number_of(parameters, "MaxNumberOfMessagesPerSecond", least=1, most=MOVE_RATE_MAX)
         target = self._queues.find(name_in_arn(destination)).name if destination else None
         to_move, _in_flight = await self._queues.backlog(source)
         topic = self._view.topics.find(source.name)
@@ -52,12 +51,12 @@ class MoveActions:
                 SqsError.UNSUPPORTED, "There is already a task running. Only one is allowed."
             )
         handle = b64encode(f"{source.name}/{uuid.uuid4()}".encode()).decode()
-        asked = Asked(self._view.now_ms(), to_move, target, rate)
+        asked = AskedMove(self._view.now_ms(), to_move, target, rate)
         await self._ask(topic, handle, asked)
         self._on_started()
         return {"TaskHandle": handle}
 
-    async def _ask(self, topic: Topic, handle: str, asked: Asked) -> None:
+    async def _ask(self, topic: Topic, handle: str, asked: AskedMove) -> None:
         changed = with_asked(topic, handle, asked)
         await self._view.topics.change_settings(topic.name, changed, [])
 

@@ -2,7 +2,7 @@
 
 from urllib.parse import urlsplit
 
-from penstock.broker import Topic
+from penstock.broker import Topic, is_queue_arn
 from penstock.protocols.sqs.errors import SqsError
 from penstock.protocols.sqs.options import SqsOptions
 
@@ -27,10 +27,9 @@ def queue_arn(options: SqsOptions, name: str) -> str:
 
 def name_in_arn(arn: str) -> str:
     """Return the name of the queue that an arn ends with."""
-    parts = arn.split(":")
-    if len(parts) != 6 or parts[2] != "sqs" or not parts[5]:
+    if not is_queue_arn(arn):
         raise SqsError(SqsError.INVALID_PARAMETER, f"{arn[:200]!r} is not the arn of a queue")
-    return parts[5]
+    return arn.rpartition(":")[2]
 
 
 def message_id(topic: Topic, own_id: str) -> str:

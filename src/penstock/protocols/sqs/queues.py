@@ -5,28 +5,36 @@ from typing import Any
 
 import msgspec
 
-from penstock.broker import NewTopic, Topic
-from penstock.errors import GroupNotFound, TopicExists, TopicNotFound
+from penstock.broker import (
+    ATTRIBUTES_SETTING,
+    GROUP_SCOPE,
+    QUEUE_CREATED,
+    QUEUE_MODIFIED,
+    QUEUE_NUMBERS,
+    QUEUE_SETTABLE,
+    TAGS_SETTING,
+    NewTopic,
+    Topic,
+    check_tags,
+    is_queue_attribute,
+    kept_texts,
+    read_redrive_policy,
+)
+from penstock.errors import GroupNotFound, InvalidSetting, TopicExists, TopicNotFound
 from penstock.ids import TopicPartition
 from penstock.protocols.sqs.errors import SqsError
 from penstock.protocols.sqs.names import name_in_url, queue_arn, queue_url
 from penstock.protocols.sqs.options import SqsOptions
 from penstock.protocols.sqs.parameters import map_of, number_of, optional_text, text_of, texts_of
 from penstock.protocols.sqs.queue_attributes import (
-    ATTRIBUTES_SETTING,
     FIFO_SUFFIX,
-    GROUP_SCOPE,
-    NUMBERS,
     READ_ONLY,
-    SETTABLE,
-    TAGS_SETTING,
     allows_redrive,
     attributes_of_topic,
     check_attributes,
     check_queue_name,
     default_of,
     new_topic_settings,
-    read_redrive_policy,
     topic_settings,
     wider_batches,
 )
@@ -34,23 +42,23 @@ from penstock.protocols.sqs.view import SqsView
 
 GROUP = "sqs"
 _LIST_MAX = 1_000
-_TAGS_MAX = 50
-_CREATED = "CreatedTimestamp"
-_MODIFIED = "LastModifiedTimestamp"
 
 
 class Queue:
-    """A topic as a queue: its name and attributes."""
+    """A topic as a queue: its name and attributes.
+
+    What is kept and cannot be an attribute counts for nothing.
+    """
 
     def __init__(self, topic: Topic) -> None:
         self.topic = topic
         self.name = topic.name
-        self.attributes = msgspec.json.decode(
-            topic.settings.get(ATTRIBUTES_SETTING) or "{}", type=dict[str, str]
-        )
-        self.tags = msgspec.json.decode(
-            topic.settings.get(TAGS_SETTING) or "{}", type=dict[str, str]
-        )
+        self.attributes = {
+            name: value
+            for name, value in kept_texts(topic.settings, ATTRIBUTES_SETTING).items()
+            if is_queue_attribute(name, value)
+        }
+        self.tags = kept_texts(topic.settings, TAGS_SETTING)
 
     @property
     def is_fifo(self) -> bool:
@@ -60,11 +68,7 @@ class Queue:
     @property
     def dead_letter_queue(self) -> str | None:
         """The name of the queue that its dead letters go to; None when it names none."""
-        try:
-            policy = read_redrive_policy(self.attributes.get("RedrivePolicy", ""))
-        except SqsError:
-            # Any door can write the setting that holds it.
-            return None
+        policy = read_redrive_policy(self.attributes.get("RedrivePolicy", ""))
         return None if policy is None else policy.dead_letter_queue
 
     @property
@@ -74,7 +78,7 @@ class Queue:
 
     def number(self, name: str) -> int:
         """Return a numeric attribute, given or not."""
-        return int(self.attributes.get(name, NUMBERS[name].default))
+        return int(self.attributes.get(name, QUEUE_NUMBERS[name].default))
 
     def is_on(self, name: str) -> bool:
         """Return a switch; those that were not given are off."""
@@ -140,9 +144,9 @@ class QueueActions:
         settings = new_topic_settings(attributes, is_fifo=is_fifo)
         size = {"MaximumMessageSize": default_of("MaximumMessageSize")} | attributes
         settings |= wider_batches(size, batch_bytes_max=self._options.batch_bytes_max)
-        settings |= _kept(attributes | {_CREATED: now_s, _MODIFIED: now_s})
+        settings |= _kept(attributes | {QUEUE_CREATED: now_s, QUEUE_MODIFIED: now_s})
         if tags:
-            settings[TAGS_SETTING] = msgspec.json.encode(tags).decode()
+            settings |= _kept_tags(tags)
         is_spread = not is_fifo or attributes.get("DeduplicationScope") == GROUP_SCOPE
         # Duplicates are known within a partition.
         partitions = -1 if is_spread else 1
@@ -193,7 +197,7 @@ class QueueActions:
         _check_scope(queue, given)
         self._check_dead_letters(queue.name, given)
         now_s = str(self._view.now_ms() // 1_000)
-        changed = topic_settings(given) | _kept(queue.attributes | given | {_MODIFIED: now_s})
+        changed = topic_settings(given) | _kept(queue.attributes | given | {QUEUE_MODIFIED: now_s})
         batch_bytes_max = int(self._topic_settings(queue)["max.message.bytes"])
         changed |= wider_batches(given, batch_bytes_max=batch_bytes_max)
         await self._view.topics.change_settings(queue.name, changed, [])
@@ -228,7 +232,7 @@ class QueueActions:
         """GetQueueAttributes."""
         queue = self.of(parameters)
         names = texts_of(parameters, "AttributeNames")
-        unknown = [name for name in names if name not in SETTABLE | READ_ONLY | {"All"}]
+        unknown = [name for name in names if name not in QUEUE_SETTABLE | READ_ONLY | {"All"}]
         if unknown:
             raise SqsError(SqsError.INVALID_ATTRIBUTE_NAME, f"Unknown Attribute {unknown[0][:80]}.")
         if not names:
@@ -243,7 +247,7 @@ class QueueActions:
     def _shown(self, queue: Queue) -> dict[str, str]:
         defaults = {
             name: str(limits.default)
-            for name, limits in NUMBERS.items()
+            for name, limits in QUEUE_NUMBERS.items()
             if name != "KmsDataKeyReusePeriodSeconds"
         }
         shown = defaults | {"SqsManagedSseEnabled": "false"} | queue.attributes
@@ -257,7 +261,7 @@ class QueueActions:
             } | shown
         else:
             shown.pop("FifoQueue", None)
-        for name in (_CREATED, _MODIFIED):
+        for name in (QUEUE_CREATED, QUEUE_MODIFIED):
             shown.setdefault(name, "0")
         return shown | {"QueueArn": queue_arn(self._options, queue.name)}
 
@@ -323,12 +327,7 @@ class QueueActions:
         return {}
 
     async def _set_tags(self, queue: Queue, tags: Mapping[str, str]) -> None:
-        if len(tags) > _TAGS_MAX:
-            raise SqsError(
-                SqsError.INVALID_PARAMETER, f"{len(tags)} tags are more than {_TAGS_MAX}"
-            )
-        changed = {TAGS_SETTING: msgspec.json.encode(dict(tags)).decode()}
-        await self._view.topics.change_settings(queue.name, changed, [])
+        await self._view.topics.change_settings(queue.name, _kept_tags(tags), [])
 
     async def list_tags(self, parameters: Mapping[str, Any], _: str) -> dict[str, Any]:
         """ListQueueTags."""
@@ -355,3 +354,12 @@ def _kept(attributes: Mapping[str, str]) -> dict[str, str]:
     """Return the setting that keeps attributes; an empty one is the same as none."""
     kept = {name: value for name, value in attributes.items() if value}
     return {ATTRIBUTES_SETTING: msgspec.json.encode(kept).decode()}
+
+
+def _kept_tags(tags: Mapping[str, str]) -> dict[str, str]:
+    """Return the setting that keeps tags."""
+    try:
+        check_tags(tags)
+    except InvalidSetting as error:
+        raise SqsError(SqsError.INVALID_PARAMETER, str(error)) from None
+    return {TAGS_SETTING: msgspec.json.encode(dict(tags)).decode()}

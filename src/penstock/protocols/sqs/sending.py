@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from penstock.broker import NewMessage, Published
+from penstock.broker import QUEUE_MESSAGE_BYTES_MAX, NewMessage, Published
 from penstock.errors import PenstockError
 from penstock.protocols.sqs.attributes import (
     SENT_HEADER,
@@ -19,7 +19,6 @@ from penstock.protocols.sqs.deduplication import check_id, idempotency_key
 from penstock.protocols.sqs.errors import SqsError
 from penstock.protocols.sqs.names import message_id
 from penstock.protocols.sqs.parameters import number_of, optional_text, text_of
-from penstock.protocols.sqs.queue_attributes import MESSAGE_BYTES_MAX
 from penstock.protocols.sqs.queues import Queue, QueueActions
 from penstock.protocols.sqs.view import SqsView
 
@@ -48,11 +47,11 @@ class SendActions:
         queue = self._queues.of(parameters)
         entries = read_entries(parameters)
         size_bytes = sum(map(_sent_bytes, entries))
-        if size_bytes > MESSAGE_BYTES_MAX:
+        if size_bytes > QUEUE_MESSAGE_BYTES_MAX:
             raise SqsError(
                 SqsError.BATCH_TOO_LONG,
-                f"Batch requests cannot be longer than {MESSAGE_BYTES_MAX} bytes. You have sent"
-                f" {size_bytes} bytes.",
+                f"Batch requests cannot be longer than {QUEUE_MESSAGE_BYTES_MAX} bytes."
+                f" You have sent {size_bytes} bytes.",
             )
         return await answer_batch(
             entries, lambda batch: self._send_all(queue, batch), self._view.statistics
