@@ -19,7 +19,9 @@ from penstock.errors import InvalidConfiguration
 
 VARIABLE_PREFIX = "PENSTOCK_"
 # Variables that the command line reads for itself; a node started in the same shell ignores them.
-COMMAND_VARIABLES = frozenset({"PENSTOCK_BOOTSTRAP", "PENSTOCK_CONFIG", "PENSTOCK_URL"})
+COMMAND_VARIABLES = frozenset(
+    {"PENSTOCK_BOOTSTRAP", "PENSTOCK_CONFIG", "PENSTOCK_CONTEXT", "PENSTOCK_URL"}
+)
 
 _INT32_MAX = 2**31 - 1
 _INT64_MAX = 2**63 - 1

@@ -309,3 +309,7 @@ class DataDirectoryInUse(PenstockError):
 
 class InvalidConfiguration(PenstockError):
     """One or more options are wrong; the message names all of them."""
+
+
+class InvalidContext(InvalidConfiguration):
+    """A context of the command line is not there, or its file cannot be read."""

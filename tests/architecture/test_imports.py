@@ -77,9 +77,10 @@ def test_one_module_reads_the_time_and_one_the_environment() -> None:
                     found["environment"].add(shown(path))
 
     assert found["time"] == {shown(PACKAGE / "clock.py")}
-    # Options are read by the first; by the others, libraries are told to start no threads before a
-    # fork, and Spark which Python to start.
+    # Contexts of commands are read by the first and options by the second; by the others, libraries
+    # are told to start no threads before a fork, and Spark which Python to start.
     assert found["environment"] == {
+        shown(PACKAGE / "cli" / "contexts.py"),
         shown(PACKAGE / "cli" / "serve.py"),
         shown(PACKAGE / "spark" / "daemon.py"),
         shown(PACKAGE / "spark" / "session.py"),

@@ -25,14 +25,14 @@ PUBLIC_NAMES = {
         TaskGivenUp TaskOptions
         TaskPostponed TaskQueue TaskStatus TaskTypeStats TopicDescription TopicDetails
         TopicFence TopicListing TopicSetting TopicSummary TraceStep URL_DEFAULT Worker WorkerCounts
-        WorkerSettings WriterState check_url
+        WorkerSettings WriterState check_bootstrap check_url
     """,
     "penstock.errors": """
         ArchiveUnavailable BadChecksum BatchTooLarge Conflict CoordinatorLoading
         Corruption DataDirectoryInUse DiskFull DuplicateSequence FencedInstanceId
         FencedLeaderEpoch FencedMemberEpoch FetchSessionNotFound GroupMaxSizeReached
         GroupNotEmpty GroupNotFound GroupSubscribedToTopic IllegalGeneration
-        InconsistentGroupProtocol InvalidAcks InvalidBatch InvalidConfiguration
+        InconsistentGroupProtocol InvalidAcks InvalidBatch InvalidConfiguration InvalidContext
         InvalidFetchSessionEpoch InvalidGroupId InvalidPartitionCount InvalidReceipt
         InvalidReplication InvalidRequest InvalidSessionTimeout InvalidSetting
         InvalidShareSessionEpoch InvalidSubscription InvalidTimestamp InvalidTopicName

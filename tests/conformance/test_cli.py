@@ -672,3 +672,22 @@ def test_a_key_has_the_same_partition_as_over_http(penstock: Commands, node: Nod
         places.setdefault(message["key"], set()).add(message["partition"])
     assert places.keys() == set(keys)
     assert all(len(partitions) == 1 for partitions in places.values())
+
+
+def test_commands_ask_the_cluster_of_a_context(node: NodeProcess, tmp_path: Path) -> None:
+    commands = Commands("")
+    commands.environ["XDG_CONFIG_HOME"] = str(tmp_path)
+    topic = f"named-{uuid4().hex[:8]}"
+    urls = f"{node.http_url},http://127.0.0.1:1"
+
+    commands.run("context", "set", "here", "-b", node.bootstrap, "-u", urls, "--use")
+    commands.run("context", "set", "http", "--url", urls)
+    commands.run("context", "set", "nowhere", "--bootstrap", "127.0.0.1:1")
+    commands.run("topic", "create", topic)
+    commands.run("produce", topic, "--context", "here", stdin="one\n")
+    received = commands.run("--context", "http", "consume", topic, "--queue", "g", "-n", "1")
+    status = commands.json("cluster", "status")
+    commands.run("topic", "list", "--context", "nowhere", code=3)
+
+    assert received.stdout == b"one\n"
+    assert status["nodes"]

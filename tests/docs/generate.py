@@ -22,9 +22,9 @@ from typer.models import ArgumentInfo, OptionInfo
 
 from penstock import errors
 from penstock.broker import Statistics
+from penstock.cli.addresses import BOOTSTRAP_DEFAULT, URL_DEFAULT
 from penstock.cli.exits import exit_code
 from penstock.cli.main import EXIT_CODES, app
-from penstock.cli.options import URL_DEFAULT
 from penstock.client import Client
 from penstock.cluster import DEFINITIONS
 from penstock.config import NodeOptions, reference_markdown
@@ -145,12 +145,17 @@ def cli() -> str:
     """Every command of `penstock` with its arguments and options."""
     return _page(
         "The `penstock` command",
-        f"""`--bootstrap HOST:PORT,...` (or `PENSTOCK_BOOTSTRAP`, else `localhost:9092`) names the
-node to contact, `--json` prints JSON for programs; both may stand before or after the name of a
-command. {EXIT_CODES}
+        f"""`--bootstrap HOST:PORT,...` names the node to contact, `--context NAME` a cluster that
+is kept under a name ([how to](../how-to/contexts.md)), `--json` prints JSON for programs; they may
+stand before or after the name of a command. {EXIT_CODES}
 
-Commands with `--url` speak HTTP, and ask `{URL_DEFAULT}` when they are told nothing. When a
-bootstrap is given they want a URL, too: the HTTP address of a node does not follow from that one.
+Which cluster a command asks is decided by the first of these that is given: `--bootstrap` and
+`--url`; `--context`; the variables `PENSTOCK_BOOTSTRAP` and `PENSTOCK_URL`; the variable
+`PENSTOCK_CONTEXT`; the current context. Where none is, it is a node on this machine:
+`{BOOTSTRAP_DEFAULT}` and `{URL_DEFAULT}`.
+
+Commands with `--url` speak HTTP. When a bootstrap is given they want a URL, too: the HTTP address
+of a node does not follow from that one.
 
 Times are ISO 8601, epoch milliseconds, `now`, or a time ago such as `-1h`.""",
         *_commands("penstock", app),

@@ -118,7 +118,15 @@ def test_both_ports_may_be_any_free_port() -> None:
 
 
 def test_variables_of_the_command_line_are_not_options_of_a_node() -> None:
-    load_options({}, {"PENSTOCK_BOOTSTRAP": "elsewhere:9092", "PENSTOCK_CONFIG": "x"}, None)
+    load_options(
+        {},
+        {
+            "PENSTOCK_BOOTSTRAP": "elsewhere:9092",
+            "PENSTOCK_CONFIG": "x",
+            "PENSTOCK_CONTEXT": "prod",
+        },
+        None,
+    )
 
 
 @pytest.mark.parametrize(

@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from penstock.cli.addresses import URL_DEFAULT
 from penstock.cli.connection import open_client
 from penstock.cli.exits import FAILED
 from penstock.cli.interruption import Interruption
-from penstock.cli.options import URL_DEFAULT, Bootstrap, Json, TopicName, Url
+from penstock.cli.options import Bootstrap, Json, TopicName, Url
 from penstock.cli.output import Grid, Output
 from penstock.cli.spark import (
     MASTER_DEFAULT,

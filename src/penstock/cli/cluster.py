@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from penstock.cli.addresses import URL_DEFAULT
 from penstock.cli.connection import open_cluster
-from penstock.cli.options import URL_DEFAULT, Json, TopicName, Url
+from penstock.cli.options import Json, TopicName, Url
 from penstock.cli.output import Grid, Output
 from penstock.cli.waiting import Progress, look_at_drain, look_at_move, wait_for
 from penstock.config import parse_duration_ms

@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from penstock.cli.addresses import URL_DEFAULT
 from penstock.cli.bounds import Bounds, grows_in_time, start_offset
 from penstock.cli.connection import connect, open_admin
 from penstock.cli.formats import DEFAULT, Writer, compile_format, json_line
 from penstock.cli.history import HistoryRequest, consume_history
 from penstock.cli.interruption import Interruption
-from penstock.cli.options import URL_DEFAULT, Bootstrap, Json, QueueUrl, TopicName
+from penstock.cli.options import Json, QueueBootstrap, QueueUrl, TopicName
 from penstock.cli.output import Output
 from penstock.cli.receive import Receiving, receive
 from penstock.cli.storage import ArchivePath, StorageOptions, read_storage_options
@@ -115,7 +116,7 @@ def consume(
         GroupProtocol,
         typer.Option("--group-protocol", help="consumer is KIP-848, classic the older one."),
     ] = GroupProtocol.CONSUMER,
-    bootstrap: Bootstrap = "",
+    bootstrap: QueueBootstrap = "",
     url: QueueUrl = URL_DEFAULT,
     as_json: Json = False,
 ) -> None:

@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from penstock.cli.addresses import URL_DEFAULT
 from penstock.cli.connection import open_client
 from penstock.cli.formats import json_bytes, json_headers
-from penstock.cli.options import URL_DEFAULT, Json, TopicName, Url, split_pair
+from penstock.cli.options import Json, TopicName, Url, split_pair
 from penstock.cli.output import Grid, Output
 from penstock.cli.times import show_time
 

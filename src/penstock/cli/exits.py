@@ -26,7 +26,7 @@ _HINTS: tuple[tuple[type[errors.PenstockError], str], ...] = (
     ),
     (
         errors.Unavailable,
-        "Is it running? `penstock serve` starts a node; see --bootstrap or --url.",
+        "Is it running? `penstock serve` starts a node; see --bootstrap, --url or --context.",
     ),
     (errors.TopicNotFound, "`penstock topic list` shows the topics."),
     (errors.TopicExists, "--if-not-exists accepts that."),
@@ -34,6 +34,7 @@ _HINTS: tuple[tuple[type[errors.PenstockError], str], ...] = (
     (errors.GroupNotEmpty, "Stop its consumers first; `penstock group describe` lists them."),
     (errors.InvalidSetting, "`penstock topic describe TOPIC --all` shows the settings."),
     (errors.BatchTooLarge, "`penstock topic alter TOPIC --set max.message.bytes=...` raises it."),
+    (errors.InvalidContext, "`penstock context --help` tells how contexts are made and chosen."),
     (errors.InvalidConfiguration, "`penstock serve --help` lists every option with its limits."),
     (errors.DataDirectoryInUse, "Stop the other node, or choose another --data-dir."),
 )

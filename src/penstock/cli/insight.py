@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from penstock.cli.addresses import URL_DEFAULT
 from penstock.cli.connection import open_admin
-from penstock.cli.options import URL_DEFAULT, Bootstrap, Json, Url
+from penstock.cli.options import Bootstrap, Json, Url
 from penstock.cli.output import Grid, Output
 from penstock.cli.spark import MASTER_DEFAULT, Master, Remote, needing_spark, spark_session
 from penstock.cli.storage import StorageOptions, read_storage_options

@@ -1,11 +1,14 @@
 """Puts the commands together and gives every outcome its exit code."""
 
+from typing import Any
+
 import typer
 
 from penstock.cli import (
     archive,
     cluster,
     consume,
+    context,
     dlq,
     group,
     insight,
@@ -22,17 +25,30 @@ from penstock.cli import (
     version,
     worker,
 )
+from penstock.cli.addresses import BOOTSTRAP_DEFAULT
 from penstock.cli.exits import ReportingGroup
-from penstock.cli.options import BOOTSTRAP_DEFAULT, RootBootstrap, RootJson
+from penstock.cli.options import RootBootstrap, RootContext, RootJson, offer_context
 
 EXIT_CODES = (
     "Exit codes: 0 done, 1 the operation failed, 2 the command or its configuration is wrong,"
     " 3 no broker could be reached or it asks to try again later, 130 ended by Ctrl-C."
 )
 
+
+class Root(ReportingGroup):
+    """The root command; those below it that ask a cluster take `--context`."""
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """Return the command of a name."""
+        command = super().get_command(ctx, cmd_name)
+        if command is not None:
+            offer_context(command)
+        return command
+
+
 app = typer.Typer(
     name="penstock",
-    cls=ReportingGroup,
+    cls=Root,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -41,11 +57,17 @@ app = typer.Typer(
 
 
 @app.callback()
-def penstock(bootstrap: RootBootstrap = BOOTSTRAP_DEFAULT, as_json: RootJson = False) -> None:
+def penstock(
+    bootstrap: RootBootstrap = BOOTSTRAP_DEFAULT,
+    context: RootContext = None,
+    as_json: RootJson = False,
+) -> None:
     """A durable message queue that speaks the Kafka protocol.
 
     Start a node with `penstock serve`, publish with `penstock produce`, read with
-    `penstock consume`.
+    `penstock consume`. Which cluster a command asks is decided by --bootstrap and --url, else by
+    --context, else by PENSTOCK_BOOTSTRAP and PENSTOCK_URL, else by PENSTOCK_CONTEXT, else by the
+    current context; else it is a node on this machine.
     """
 
 
@@ -63,6 +85,7 @@ app.add_typer(archive.app, name="archive")
 app.command("replay")(replay.replay)
 app.add_typer(reshard.app, name="reshard")
 app.add_typer(cluster.app, name="cluster")
+app.add_typer(context.app, name="context")
 app.add_typer(pipeline.app, name="pipeline")
 app.add_typer(insight.app, name="insight")
 app.add_typer(log.app, name="log")

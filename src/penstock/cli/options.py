@@ -1,24 +1,22 @@
 """Options that many commands share.
 
-`--bootstrap` and `--json` may stand before or after the name of a command. After it they win.
-A command that speaks HTTP never falls back to the default of `--url` when a bootstrap was given:
-that names a cluster, and the default may be another one.
+`--bootstrap`, `--context` and `--json` may stand before or after the name of a command. After it
+they win.
 """
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
+from penstock.cli.addresses import (
+    BOOTSTRAP_DEFAULT,
+    find_bootstrap,
+    find_url,
+    flag_context,
+)
 from penstock.config import parse_duration_ms, parse_size_bytes
-
-# Spelled out here because importing `penstock.client` loads librdkafka, too slow for `--help`.
-BOOTSTRAP_DEFAULT = "localhost:9092"
-URL_DEFAULT = "http://127.0.0.1:8080"
-
-
-def _or_root_bootstrap(context: typer.Context, value: str | None) -> str:
-    return value or str(context.find_root().params["bootstrap"])
 
 
 def _or_root_json(context: typer.Context, value: bool) -> bool:
@@ -28,32 +26,24 @@ def _or_root_json(context: typer.Context, value: bool) -> bool:
     return bool(root["as_json"])
 
 
-def typed_bootstrap(context: typer.Context) -> str | None:
-    """Return what was given here, before the command or by the environment; the default is not."""
-    for each in (context, context.find_root()):
-        source = each.get_parameter_source("bootstrap")
-        bootstrap = each.params.get("bootstrap")
-        if bootstrap and source is not None and source.name != "DEFAULT":
-            return str(bootstrap)
-    return None
+def _url_for_a_queue(context: typer.Context, url: str) -> str:
+    return url if context.params["queue"] is None else find_url(context, url)
 
 
-def _of_the_same_cluster(context: typer.Context, url: str) -> str:
-    source = context.get_parameter_source("url")
-    assert source is not None, "it is told before callbacks are called"
-    # Options that were typed are read first, so a bootstrap beside a missing URL is known by now.
-    bootstrap = typed_bootstrap(context)
-    if source.name == "DEFAULT" and bootstrap is not None:
-        raise typer.BadParameter(
-            f"bootstrap is {bootstrap!r}, but this command speaks HTTP and would ask {url};"
-            " name a node of that cluster by --url or PENSTOCK_URL.",
-            param_hint="--url",
-        )
-    return url
+def _bootstrap_unless_for_a_queue(context: typer.Context, value: str | None) -> str:
+    is_needed = value or context.params["queue"] is None
+    return find_bootstrap(context, value) if is_needed else BOOTSTRAP_DEFAULT
 
 
-def _of_the_same_cluster_for_a_queue(context: typer.Context, url: str) -> str:
-    return url if context.params["queue"] is None else _of_the_same_cluster(context, url)
+def _bootstrap_option(callback: Callable[[typer.Context, str | None], str]) -> Any:
+    return typer.Option(
+        "--bootstrap",
+        "-b",
+        metavar="HOST:PORT,...",
+        callback=callback,
+        show_default=BOOTSTRAP_DEFAULT,
+        help="Nodes to contact first (or PENSTOCK_BOOTSTRAP).",
+    )
 
 
 def _url_option(callback: Callable[[typer.Context, str], str]) -> Any:
@@ -79,24 +69,60 @@ RootBootstrap = Annotated[
     ),
 ]
 RootJson = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
-Bootstrap = Annotated[
-    str,
+RootContext = Annotated[
+    str | None,
     typer.Option(
-        "--bootstrap",
-        "-b",
-        metavar="HOST:PORT,...",
-        callback=_or_root_bootstrap,
-        show_default=BOOTSTRAP_DEFAULT,
-        help="Nodes to contact first (or PENSTOCK_BOOTSTRAP).",
+        "--context",
+        envvar="PENSTOCK_CONTEXT",
+        metavar="NAME",
+        show_default="the current one",
+        help="Cluster to ask, by its name; see `penstock context --help`.",
     ),
 ]
+Bootstrap = Annotated[str, _bootstrap_option(find_bootstrap)]
+LateContext = Annotated[
+    str | None,
+    typer.Option(
+        "--context",
+        metavar="NAME",
+        # The options that depend on it are read after it.
+        is_eager=True,
+        expose_value=False,
+        callback=flag_context,
+        show_default=False,
+        help="Cluster to ask, by its name (or PENSTOCK_CONTEXT).",
+    ),
+]
+QueueBootstrap = Annotated[str, _bootstrap_option(_bootstrap_unless_for_a_queue)]
 Json = Annotated[
     bool, typer.Option("--json", callback=_or_root_json, help="Print JSON for programs.")
 ]
-Url = Annotated[str, _url_option(_of_the_same_cluster)]
-QueueUrl = Annotated[str, _url_option(_of_the_same_cluster_for_a_queue)]
+Url = Annotated[str, _url_option(find_url)]
+QueueUrl = Annotated[str, _url_option(_url_for_a_queue)]
 TopicName = Annotated[str, typer.Argument(metavar="TOPIC", show_default=False)]
 GroupName = Annotated[str, typer.Argument(metavar="GROUP", show_default=False)]
+
+
+def offer_context(command: Any) -> None:
+    """Let a command that asks a cluster, and those below it, take `--context`."""
+    if isinstance(command, TyperGroup):
+        for each in command.commands.values():
+            offer_context(each)
+        return
+    names = {each.name for each in command.params}
+    if "context" not in names and names & {"bootstrap", "url"}:
+        command.params.append(_context_option())
+
+
+def _context_option() -> Any:
+    """Return the option as Typer makes it for a function; those of the commands do not take it."""
+
+    def command(context: LateContext = None) -> None: ...
+
+    maker = typer.Typer(add_completion=False)
+    maker.command()(command)
+    (option,) = typer.main.get_command(maker).params
+    return option
 
 
 def split_pair(text: str, *, option: str) -> tuple[str, str]:

@@ -6,9 +6,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from penstock.cli.addresses import (
+    BOOTSTRAP_DEFAULT,
+    asked_context,
+    current_context,
+    typed_bootstrap,
+)
 from penstock.cli.exits import FAILED
 from penstock.cli.interruption import Interruption
-from penstock.cli.options import BOOTSTRAP_DEFAULT, Json, typed_bootstrap
+from penstock.cli.options import Json
 from penstock.cli.output import Grid, Output
 from penstock.cli.spark import (
     MASTER_DEFAULT,
@@ -32,8 +38,14 @@ File = Annotated[
 
 
 def _or_typed_at_root(context: typer.Context, value: str | None) -> str | None:
-    """Return what was typed here or before the command; the default of the root is none."""
-    return value or typed_bootstrap(context)
+    """Return what was given here or before the command; the default of the root is none."""
+    asked = asked_context(context)
+    return value or (typed_bootstrap(context) if asked is None else asked[1].bootstrap)
+
+
+def _or_of_the_context(context: typer.Context, value: str | None) -> str | None:
+    asked = asked_context(context)
+    return value if asked is None else asked[1].url
 
 
 TypedBootstrap = Annotated[
@@ -55,6 +67,7 @@ TypedUrl = Annotated[
         envvar="PENSTOCK_URL",
         metavar="URL,...",
         show_envvar=False,
+        callback=_or_of_the_context,
         show_default="that of the file",
         help="HTTP addresses of nodes (or PENSTOCK_URL).",
     ),
@@ -76,8 +89,8 @@ def run(
 ) -> None:
     """Run a pipeline until Ctrl-C or SIGTERM; it goes on from its checkpoint at the next start.
 
-    --bootstrap and --url go before the file's own addresses. With --json, the last progress is
-    printed.
+    --bootstrap and --url, or the context that is asked for, go before the file's own addresses;
+    the current context counts where the file has none. With --json, the last progress is printed.
     """
     from penstock.pipelines import load_pipeline
 
@@ -86,9 +99,7 @@ def run(
         pipeline = replace(pipeline, trigger_ms=None)
     with needing_spark():
         from penstock.spark import ClusterAddress, PipelineProgress, run_pipeline
-    cluster = ClusterAddress(
-        bootstrap or pipeline.bootstrap or BOOTSTRAP_DEFAULT, url or pipeline.url
-    )
+    cluster = ClusterAddress(*addresses_of(pipeline, bootstrap, url))
     done = PipelineProgress()
     with (
         Interruption() as interruption,
@@ -163,6 +174,17 @@ def list_pipelines(
     columns = ("pipeline", "file", "state", "sink", "last epoch", "done")
     shown = Grid(columns, rows) if rows else f"There are no pipelines in {directory}."
     Output(as_json=as_json).show([_state_as_json(each) for each in states], shown)
+
+
+def addresses_of(
+    pipeline: "Pipeline", bootstrap: str | None, url: str | None
+) -> tuple[str, str | None]:
+    """Return the cluster that a pipeline runs on: given, that of its file, or the current one."""
+    given = bootstrap or pipeline.bootstrap, url or pipeline.url
+    current = None if any(given) else current_context()
+    if current is not None:
+        given = current[1].bootstrap, current[1].url
+    return given[0] or BOOTSTRAP_DEFAULT, given[1]
 
 
 def _ask_spark(pipeline: "Pipeline", *, is_silent: bool) -> dict[str, str]:

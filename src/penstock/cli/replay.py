@@ -5,7 +5,8 @@ from typing import Annotated
 
 import typer
 
-from penstock.cli.options import URL_DEFAULT, Bootstrap, Json, TopicName, Url
+from penstock.cli.addresses import URL_DEFAULT
+from penstock.cli.options import Bootstrap, Json, TopicName, Url
 from penstock.cli.output import Output
 from penstock.cli.spark import MASTER_DEFAULT, Master, Remote, needing_spark, spark_session
 from penstock.cli.storage import ArchivePath, StorageOptions, read_storage_options

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperGroup
 
+from penstock.cli.addresses import URL_DEFAULT
 from penstock.cli.connection import open_client
 from penstock.cli.exits import FAILED
-from penstock.cli.options import URL_DEFAULT, Bootstrap, Json, TopicName, Url
+from penstock.cli.options import Bootstrap, Json, TopicName, Url
 from penstock.cli.output import Output
 from penstock.cli.spark import MASTER_DEFAULT, Master, Remote, needing_spark, spark_session
 from penstock.cli.waiting import Progress

@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from penstock.cli.addresses import URL_DEFAULT
 from penstock.cli.connection import open_client
 from penstock.cli.exits import FAILED
 from penstock.cli.formats import json_bytes, json_headers
-from penstock.cli.options import URL_DEFAULT, Json, TopicName, Url
+from penstock.cli.options import Json, TopicName, Url
 from penstock.cli.output import Grid, Output
 from penstock.cli.times import read_time_ms, show_time
 

@@ -5,8 +5,9 @@ from typing import Annotated
 import msgspec
 import typer
 
+from penstock.cli.addresses import URL_DEFAULT
 from penstock.cli.connection import open_client
-from penstock.cli.options import URL_DEFAULT, Json, Url
+from penstock.cli.options import Json, Url
 from penstock.cli.output import Grid, Output
 from penstock.cli.times import read_duration_s, show_time
 

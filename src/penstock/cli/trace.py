@@ -4,9 +4,10 @@ from typing import Annotated
 
 import typer
 
+from penstock.cli.addresses import URL_DEFAULT
 from penstock.cli.connection import open_client
 from penstock.cli.lives import tree_of
-from penstock.cli.options import URL_DEFAULT, Json, Url
+from penstock.cli.options import Json, Url
 from penstock.cli.output import Output
 
 

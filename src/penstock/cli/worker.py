@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from penstock.cli.addresses import URL_DEFAULT
 from penstock.cli.exits import FAILED
-from penstock.cli.options import URL_DEFAULT, Json, Url
+from penstock.cli.options import Json, Url
 from penstock.cli.output import Output
 from penstock.cli.times import read_duration_s
 

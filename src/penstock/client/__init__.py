@@ -20,7 +20,7 @@ from penstock.client.cluster import (
     ClusterPartition,
     ClusterReplica,
 )
-from penstock.client.connection import BOOTSTRAP_DEFAULT, Connection
+from penstock.client.connection import BOOTSTRAP_DEFAULT, Connection, check_bootstrap
 from penstock.client.consumer import Consumer, Disconnection, PartitionEnd
 from penstock.client.dead_letters import (
     AsyncDeadLetters,
@@ -189,5 +189,6 @@ __all__ = [
     "WorkerCounts",
     "WorkerSettings",
     "WriterState",
+    "check_bootstrap",
     "check_url",
 ]

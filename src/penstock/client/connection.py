@@ -47,7 +47,7 @@ class Connection:
         librdkafka itself would go on trying until its time is up, and then not say why.
         """
         refusals = []
-        for host, port in self._addresses():
+        for host, port in self.addresses():
             try:
                 with socket.create_connection((host, port), timeout=PROBE_WAIT_S):
                     return
@@ -65,7 +65,8 @@ class Connection:
             message = f"{doing}: {self.bootstrap} gave no answer within {self.wait_s:g} s"
             raise TimedOut(message) from None
 
-    def _addresses(self) -> Iterator[tuple[str, int]]:
+    def addresses(self) -> Iterator[tuple[str, int]]:
+        """Yield host and port of each address; raise `InvalidRequest` where one is none."""
         for address in self.bootstrap.split(","):
             host, colon, port = address.strip().rpartition(":")
             if not colon or port.endswith("]"):
@@ -73,3 +74,9 @@ class Connection:
             if not host or not port.isdecimal() or not 1 <= int(port) <= 65535:
                 raise InvalidRequest(f"bootstrap is {address!r}, not HOST or HOST:PORT")
             yield host.strip("[]"), int(port)
+
+
+def check_bootstrap(bootstrap: str) -> None:
+    """Raise `InvalidRequest` when a text does not hold addresses of nodes."""
+    for _ in Connection(bootstrap).addresses():
+        pass

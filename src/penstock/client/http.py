@@ -36,7 +36,7 @@ class HttpConnection:
             content=None if body is None else msgspec.json.encode(body),
             is_repeatable=False,
         )
-        caller = BlockingCaller(Route([self.url], retry_s=0), wait_s=self.wait_s)
+        caller = BlockingCaller(Route(self.url, retry_s=0), wait_s=self.wait_s)
         try:
             return caller.run(call)
         finally:

@@ -21,7 +21,7 @@ from penstock.errors import InvalidRequest, TimedOut, TopicExists
 def test_addresses_are_read_with_or_without_a_port(
     bootstrap: str, expected: list[tuple[str, int]]
 ) -> None:
-    assert list(Connection(bootstrap)._addresses()) == expected
+    assert list(Connection(bootstrap).addresses()) == expected
 
 
 @pytest.mark.parametrize(
@@ -29,7 +29,7 @@ def test_addresses_are_read_with_or_without_a_port(
 )
 def test_what_is_no_address_is_refused(bootstrap: str) -> None:
     with pytest.raises(InvalidRequest, match="not HOST or HOST:PORT"):
-        list(Connection(bootstrap)._addresses())
+        list(Connection(bootstrap).addresses())
 
 
 def test_a_call_that_takes_too_long_is_an_error_that_may_be_retried() -> None:
