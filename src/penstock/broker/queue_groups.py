@@ -13,6 +13,7 @@ from typing import Literal, TypeVar
 import msgspec
 
 from penstock.broker.calls import Calls
+from penstock.broker.given_settings import check_given_settings
 from penstock.broker.queue_values import (
     BlockedKeyStatus,
     GroupStatus,
@@ -103,6 +104,7 @@ class QueueGroups:
         """Change settings of a group, creating it where it does not exist."""
         check_group_name(group)
         check_group_settings(changed)
+        check_given_settings(topic, changed)
         check_group_setting_names(removed)
         found = self._cluster.metadata.topic(topic)
         if group not in found.groups:

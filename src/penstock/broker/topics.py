@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
-from penstock.broker.queue_settings import check_queue_settings
+from penstock.broker.given_settings import check_given_settings
 from penstock.cluster import (
     DEFINITIONS,
     Cluster,
@@ -76,7 +76,7 @@ class Topics:
         self._cluster.metadata.check_current()
         placement = self._placement(new)
         check_new_topic(new.name, len(placement), settings, self._cluster.metadata.topics)
-        check_queue_settings(settings)
+        check_given_settings(new.name, settings)
         if dry_run:
             return None
         return await self._cluster.topics.create(new.name, placement, settings)
@@ -124,7 +124,7 @@ class Topics:
         """Set some settings and return others to their default."""
         topic = self._cluster.metadata.topic(name)
         check_settings(changed)
-        check_queue_settings(changed)
+        check_given_settings(name, changed)
         unknown = [setting for setting in removed if setting not in DEFINITIONS]
         if unknown:
             raise InvalidSetting(f"{', '.join(unknown)} is no setting of a topic")
