@@ -417,6 +417,8 @@ MISTAKES = [
     ("POST", "/publish", {"value": "!", "encoding": "base64"}, 400, "base64"),
     ("POST", "/publish", {"value": "x", "acks": "some"}, 400, "some"),
     ("POST", "/messages", {"messages": []}, 400, "0 messages"),
+    ("POST", "/publish", {"value": "x", "ttl": 0}, 400, "nobody would ever receive"),
+    ("POST", "/publish", {"value": "x", "delay": "9999d"}, 400, "between 0 and 315360000 s"),
     ("POST", "/groups/g/receive", {"max": 0}, 400, ">= 1"),
     ("POST", "/groups/g/receive", {"max": 10_001}, 400, "10000"),
     ("POST", "/groups/g/receive", {"ack": ["x"] * 10_001}, 400, "10000"),
@@ -465,6 +467,38 @@ def test_a_page_of_another_site_cannot_publish(node: NodeProcess) -> None:
     )
 
     assert response.status_code == 403
+
+
+def test_an_origin_that_cannot_be_read_is_that_of_another_site(node: NodeProcess) -> None:
+    topic = http_topic(node)
+
+    response = httpx.post(
+        f"{node.http_url}{topic}/publish", json={"value": "x"}, headers={"Origin": "http://[x"}
+    )
+
+    assert response.status_code == 403
+
+
+def test_a_parameter_that_the_query_does_not_have_is_refused(node: NodeProcess) -> None:
+    topic = http_topic(node)
+
+    status, kind, message = refusal(node, "GET", f"{topic}/records?partition=0&tome=1")
+
+    assert (status, kind) == (400, "InvalidRequest")
+    assert "'tome' is no parameter" in message
+    assert "time" in message
+    assert ask(node, "GET", "/health?probe=1")
+
+
+def test_a_path_that_is_not_utf_8_is_refused(node: NodeProcess) -> None:
+    topic = http_topic(node)
+
+    status, kind, message = refusal(node, "POST", f"{topic}/groups/%ff/receive", max=1)
+    named = receive(node, f"{topic}/groups/%EF%BF%BD", wait=0)
+
+    assert (status, kind) == (400, "InvalidRequest")
+    assert "is not UTF-8" in message
+    assert named == []
 
 
 def test_a_body_that_is_too_large_is_refused_with_the_limit(node: NodeProcess) -> None:

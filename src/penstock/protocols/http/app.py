@@ -28,7 +28,13 @@ from penstock.protocols.http.endpoints import (
     GuestDoor,
     Shortcut,
 )
-from penstock.protocols.http.exchange import encode_json, in_full, json_response, through
+from penstock.protocols.http.exchange import (
+    encode_json,
+    in_full,
+    json_response,
+    knowing_its_query,
+    through,
+)
 from penstock.protocols.http.failures import Failures, Refusal
 from penstock.protocols.http.groups import group_endpoints
 from penstock.protocols.http.journals import journal_endpoints
@@ -97,7 +103,8 @@ def create_app(
         return HTMLResponse(render_page(document()), headers=headers)
 
     long_ways = [
-        replace(each, call=counted(in_full(each.call), each.name, statistics)) for each in endpoints
+        replace(each, call=counted(knowing_its_query(each), each.name, statistics))
+        for each in endpoints
     ]
     routes: list[BaseRoute] = [
         Route(each.path, in_full(each.call), methods=[each.method]) for each in long_ways

@@ -14,6 +14,7 @@ from penstock.protocols.http.endpoints import (
     BODY_BYTES_MAX,
     JSON,
     Call,
+    Endpoint,
     GuestDoor,
     Shortcut,
     WholeRequest,
@@ -114,11 +115,19 @@ def from_here(call: Call) -> Call:
     async def checked(request: Request) -> Response:
         origin = request.headers.get("origin")
         host = request.headers.get("host")
-        if origin is not None and urlsplit(origin).netloc != host:
+        if origin is not None and _site_of(origin) != host:
             raise HTTPException(403, f"A page of {origin} may not change the cluster at {host}.")
         return await call(request)
 
     return checked
+
+
+def _site_of(origin: str) -> str | None:
+    """Return host and port of an origin; None when it is none."""
+    try:
+        return urlsplit(origin).netloc
+    except ValueError:
+        return None
 
 
 def in_full(call: Call | Shortcut) -> Call:
@@ -133,6 +142,27 @@ def in_full(call: Call | Shortcut) -> Call:
         return Response(answer, shortcut.status, media_type=JSON)
 
     return serve if shortcut.is_for_any_site else from_here(serve)
+
+
+def knowing_its_query(endpoint: Endpoint) -> Call:
+    """Return what serves an endpoint and refuses parameters that its query does not have.
+
+    One that takes none lets pass what others may add, as those who collect metrics do.
+    """
+    call = in_full(endpoint.call)
+    known = sorted(each.name for each in endpoint.parameters if each.place == "query")
+    if not known:
+        return call
+
+    async def serve(request: Request) -> Response:
+        for name in request.query_params:
+            if name not in known:
+                raise InvalidRequest(
+                    f"{name[:40]!r} is no parameter of this request; {', '.join(known)} are"
+                )
+        return await call(request)
+
+    return serve
 
 
 def through(door: GuestDoor) -> Call:

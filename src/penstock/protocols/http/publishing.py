@@ -237,6 +237,8 @@ def _expires_at(body: MessageBody, now_ms: int) -> int | None:
     if body.ttl is None:
         return None
     ttl_ms = read_duration_ms("ttl", body.ttl, max_ms=DELAY_MS_MAX)
+    if ttl_ms == 0:
+        raise InvalidRequest(f"ttl is {body.ttl!r}, so that nobody would ever receive the message")
     return max(now_ms, _deliver_at(body, now_ms) or 0) + ttl_ms
 
 

@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from typing import Generic, NamedTuple, TypeVar
+from urllib.parse import unquote_to_bytes
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -15,6 +16,7 @@ from starlette.routing import BaseRoute, Router
 from starlette.types import Receive, Scope, Send
 
 from penstock.broker import Statistics
+from penstock.errors import InvalidRequest
 from penstock.protocols.http.endpoints import Call, Endpoint, GuestDoor, Shortcut
 from penstock.protocols.http.exchange import in_full
 from penstock.protocols.http.failures import Failures
@@ -76,9 +78,19 @@ class ShapeRouter(Router):
             await super().__call__(scope, receive, send)
         else:
             call, named = found
+            if "\ufffd" in scope["path"]:
+                _check_text(scope["raw_path"])
             scope["path_params"] = dict(named)
             response = await call(Request(scope, receive))
             await response(scope, receive, send)
+
+
+def _check_text(raw_path: bytes) -> None:
+    """Raise `InvalidRequest` where the framework has put U+FFFD for what is not UTF-8."""
+    try:
+        unquote_to_bytes(raw_path).decode()
+    except UnicodeDecodeError:
+        raise InvalidRequest(f"the path {raw_path[:200].decode()} is not UTF-8") from None
 
 
 def counted(call: Call, name: str, statistics: Statistics) -> Call:

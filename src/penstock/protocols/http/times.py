@@ -26,7 +26,7 @@ def read_duration_ms(name: str, value: str | float, *, max_ms: int) -> int:
     else:
         duration_ms = value * 1_000
     if not 0 <= duration_ms <= max_ms:
-        raise InvalidRequest(f"{name} is {value!r}, not between 0 and {max_ms / 1000:g} s")
+        raise InvalidRequest(f"{name} is {value!r}, not between 0 and {max_ms / 1000:.12g} s")
     return round(duration_ms)
 
 
