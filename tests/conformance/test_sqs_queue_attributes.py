@@ -219,6 +219,21 @@ def test_a_number_of_too_many_digits_is_refused(sqs: Sqs) -> None:
     assert code == "InvalidAttributeValue"
 
 
+@pytest.mark.parametrize("count", [2.7, True, 0, 1_001, "2.7"])
+def test_a_redrive_policy_counts_whole_receives(sqs: Sqs, count: object) -> None:
+    policy = json.dumps({"deadLetterTargetArn": ARN, "maxReceiveCount": count})
+
+    code = refused(sqs.create_queue, QueueName="never", Attributes={"RedrivePolicy": policy})
+
+    assert code == "InvalidAttributeValue"
+
+
+def test_an_address_that_cannot_be_read_is_of_no_queue(sqs: Sqs) -> None:
+    code = refused(sqs.send_message, QueueUrl="http://[x", MessageBody="b")
+
+    assert code == "AWS.SimpleQueueService.NonExistentQueue"
+
+
 def test_tags_that_are_too_long_are_refused(sqs: Sqs) -> None:
     tags = {"team": "x" * 257}
 

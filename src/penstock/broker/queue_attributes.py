@@ -100,8 +100,9 @@ def read_redrive_policy(text: str) -> RedrivePolicy | None:
         return None
     try:
         policy = msgspec.json.decode(text, type=dict[str, Any])
-        arn, receives_max = str(policy["deadLetterTargetArn"]), int(policy["maxReceiveCount"])
-    except (msgspec.MsgspecError, KeyError, TypeError, ValueError, OverflowError):
+        arn, count = str(policy["deadLetterTargetArn"]), policy["maxReceiveCount"]
+        receives_max = 0 if isinstance(count, (bool, float)) else int(count)
+    except (msgspec.MsgspecError, KeyError, TypeError, ValueError):
         raise _invalid(
             "RedrivePolicy", text, "it must hold deadLetterTargetArn and maxReceiveCount"
         ) from None
@@ -109,7 +110,9 @@ def read_redrive_policy(text: str) -> RedrivePolicy | None:
         raise _invalid("RedrivePolicy", text, "deadLetterTargetArn must be the arn of a queue")
     if not 1 <= receives_max <= _ATTEMPTS_MAX:
         raise _invalid(
-            "RedrivePolicy", text, f"maxReceiveCount must be between 1 and {_ATTEMPTS_MAX}"
+            "RedrivePolicy",
+            text,
+            f"maxReceiveCount must be a whole number between 1 and {_ATTEMPTS_MAX}",
         )
     return RedrivePolicy(arn, receives_max)
 

@@ -14,7 +14,10 @@ def queue_url(base_url: str, account: str, name: str) -> str:
 
 def name_in_url(url: str) -> str:
     """Return the name of the queue that a url ends with."""
-    name = urlsplit(url).path.rstrip("/").rpartition("/")[2]
+    try:
+        name = urlsplit(url).path.rstrip("/").rpartition("/")[2]
+    except ValueError:
+        name = ""
     if not name:
         raise SqsError(SqsError.QUEUE_MISSING, f"The address {url[:200]!r} is not of a queue.")
     return name
