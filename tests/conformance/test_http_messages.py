@@ -490,14 +490,27 @@ def test_a_parameter_that_the_query_does_not_have_is_refused(node: NodeProcess) 
     assert ask(node, "GET", "/health?probe=1")
 
 
+def test_a_method_that_a_path_does_not_take_is_answered_with_all_that_it_takes(
+    node: NodeProcess,
+) -> None:
+    topics = call(node, "PUT", "/v1/topics")
+    group = call(node, "POST", f"{http_topic(node)}/groups/g")
+
+    assert (topics.status_code, topics.headers["allow"]) == (405, "GET, HEAD, POST")
+    assert (group.status_code, group.headers["allow"]) == (405, "DELETE, GET, HEAD, PATCH, PUT")
+    assert "only GET, HEAD, POST" in topics.json()["error"]["message"]
+
+
 def test_a_path_that_is_not_utf_8_is_refused(node: NodeProcess) -> None:
     topic = http_topic(node)
 
-    status, kind, message = refusal(node, "POST", f"{topic}/groups/%ff/receive", max=1)
+    received = refusal(node, "POST", f"{topic}/groups/%ff/receive", max=1)
+    created = refusal(node, "PUT", f"{topic}/groups/%ff")
     named = receive(node, f"{topic}/groups/%EF%BF%BD", wait=0)
 
-    assert (status, kind) == (400, "InvalidRequest")
-    assert "is not UTF-8" in message
+    for status, kind, message in (received, created):
+        assert (status, kind) == (400, "InvalidRequest")
+        assert "is not UTF-8" in message
     assert named == []
 
 

@@ -158,7 +158,7 @@ def knowing_its_query(endpoint: Endpoint) -> Call:
         for name in request.query_params:
             if name not in known:
                 raise InvalidRequest(
-                    f"{name[:40]!r} is no parameter of this request; {', '.join(known)} are"
+                    f"{name[:40]!r} is no parameter of this request, which takes {', '.join(known)}"
                 )
         return await call(request)
 

@@ -10,9 +10,10 @@ from functools import lru_cache
 from typing import Generic, NamedTuple, TypeVar
 from urllib.parse import unquote_to_bytes
 
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import BaseRoute, Router
+from starlette.routing import BaseRoute, Match, Route, Router
 from starlette.types import Receive, Scope, Send
 
 from penstock.broker import Statistics
@@ -73,16 +74,31 @@ class ShapeRouter(Router):
         """Answer one request."""
         found = None
         if scope["type"] == "http":
-            found = self._shapes.find(scope["method"], scope["path"])
-        if found is None:
-            await super().__call__(scope, receive, send)
-        else:
-            call, named = found
             if "\ufffd" in scope["path"]:
                 _check_text(scope["raw_path"])
+            found = self._shapes.find(scope["method"], scope["path"])
+        if found is None:
+            await self._search(scope, receive, send)
+        else:
+            call, named = found
             scope["path_params"] = dict(named)
             response = await call(Request(scope, receive))
             await response(scope, receive, send)
+
+    async def _search(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await super().__call__(scope, receive, send)
+        except HTTPException as error:
+            if error.status_code != 405:
+                raise
+            # The list has a route for each method, and the framework knows of the first alone.
+            allowed = {
+                method
+                for route in self.routes
+                if isinstance(route, Route) and route.matches(scope)[0] is not Match.NONE
+                for method in route.methods or ()
+            }
+            raise HTTPException(405, headers={"Allow": ", ".join(sorted(allowed))}) from None
 
 
 def _check_text(raw_path: bytes) -> None:
