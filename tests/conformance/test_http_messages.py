@@ -13,7 +13,7 @@ import pytest
 from confluent_kafka import TopicPartition
 
 from tests.http_calls import ask, call, http_topic, publish_values, receive, refusal
-from tests.kafka_clients import open_consumer, unique
+from tests.kafka_clients import open_consumer, unique, wait_until
 from tests.processes import NodeProcess
 
 BINARY = bytes(range(256))
@@ -364,6 +364,8 @@ def test_a_stream_pushes_no_more_than_its_credits_until_one_is_settled(node: Nod
     with httpx.stream("GET", url, timeout=120) as response:
         pushed = events(response)
         first, second = next(pushed), next(pushed)
+        # A message may arrive a moment before its lease is committed and counted.
+        wait_until(lambda: ask(node, "GET", group)["totals"]["in_flight"] == 2, "two are out")
         status = ask(node, "GET", group)
         ask(node, "POST", f"{group}/ack", receipts=[first["receipt"]])
         third = next(pushed)
