@@ -55,7 +55,7 @@ def test_kafka_clients_see_a_write_when_it_is_committed(node: NodeProcess) -> No
         writer="w", committed_epoch=0, publishing_epoch=None
     )
     assert not writer.stage(name_of(topic, run="again"), place, 0, batch_of(b"x"))
-    assert writer.commit(topic, "w", 0, "again", [StagedPart(place, [("task-0", 1)])]) == ""
+    assert writer.commit(topic, "w", 0, "again", [StagedPart(place, [("task-0", 1)])]) == "r"
     writer.close()
 
 
