@@ -228,15 +228,70 @@ def test_a_checkpoint_that_is_further_than_its_topic_is_told_with_its_place(
     topic = new_topic(node)
     publish(node, topic, [b"1", b"2"])
     run_to_the_end(streaming, topic, tmp_path)
-    admin = Admin(Connection(node.bootstrap))
-    admin.delete_topic(topic)
-    admin.create_topic(NewTopic(name=topic, partitions=1))
+    create_anew(node, topic)
+    forget_ids(tmp_path)
 
     with pytest.raises(PySparkException) as caught:
         run_to_the_end(streaming, topic, tmp_path)
 
     told = message_of(caught.value)
     assert f"topic {topic} partition 0 offset 2: the partition ends at 0; was the topic" in told
+
+
+def create_anew(node: NodeProcess, topic: str) -> None:
+    admin = Admin(Connection(node.bootstrap))
+    admin.delete_topic(topic)
+    admin.create_topic(NewTopic(name=topic, partitions=1))
+
+
+def forget_ids(checkpoint: Path) -> None:
+    """Make a checkpoint one that an earlier version wrote."""
+    for path in (checkpoint / "offsets").glob("[0-9]*"):
+        *first, offsets = path.read_text().splitlines()
+        tree = json.loads(offsets)
+        del tree["#ids"]
+        path.write_text("\n".join([*first, json.dumps(tree)]))
+
+
+def test_a_topic_that_was_created_anew_is_told_although_it_has_more_records_than_before(
+    node: NodeProcess, streaming: Callable[..., DataStreamReader], tmp_path: Path
+) -> None:
+    topic = new_topic(node)
+    publish(node, topic, [b"1", b"2"])
+    run_to_the_end(streaming, topic, tmp_path)
+    create_anew(node, topic)
+    publish(node, topic, [b"3", b"4", b"5"])
+
+    with pytest.raises(PySparkException) as caught:
+        run_to_the_end(streaming, topic, tmp_path)
+
+    told = message_of(caught.value)
+    assert f"topic {topic} partition 0 offset 2: the topic is another one by now" in told
+
+
+def test_a_topic_that_was_created_anew_is_read_from_its_start_where_losses_are_no_failure(
+    spark: SparkSession,
+    node: NodeProcess,
+    streaming: Callable[..., DataStreamReader],
+    tmp_path: Path,
+) -> None:
+    topic = new_topic(node, partitions=2)
+    publish(node, topic, [b"1", b"2"], partition=0)
+    publish(node, topic, [b"3"], partition=1)
+    name = unique("rows").replace("-", "_")
+    frame = streaming(
+        subscribe=topic, startingOffsets="earliest", failOnDataLoss="false", maxOffsetsPerTrigger=2
+    ).load()
+    query = frame.writeStream.format("memory").queryName(name).start()
+    query.processAllAvailable()
+
+    create_anew(node, topic)
+    publish(node, topic, [b"4", b"5", b"6"])
+    query.processAllAvailable()
+    query.stop()
+
+    values = sorted(bytes(row.value) for row in spark.table(name).collect())
+    assert values == [b"1", b"2", b"3", b"4", b"5", b"6"]
 
 
 def test_a_checkpoint_of_another_source_is_told_as_such(

@@ -52,6 +52,7 @@ class Brokers:
         self._wait_s = wait_s
         self._known: list[Address] = []
         self._leaders: dict[TopicPartition, Address] = {}
+        self._ids: dict[str, str] = {}
         self._idle: dict[Address, list[BrokerConnection]] = {}
 
     def partitions(self, topics: Collection[str] | None) -> dict[str, list[int]]:
@@ -66,6 +67,10 @@ class Brokers:
     def topic_id(self, topic: str) -> str:
         """Return the id of a topic, which tells it from an earlier one of its name."""
         return str(self._describe([topic]).topics[0].topic_id)
+
+    def ids_nowait(self, topics: Iterable[str]) -> dict[str, str]:
+        """Return the ids of topics as they were last described; brokers without ids give none."""
+        return {topic: self._ids[topic] for topic in topics if topic in self._ids}
 
     def offsets(
         self, times_ms: Mapping[TopicPartition, int], *, is_committed_only: bool = False
@@ -153,6 +158,8 @@ class Brokers:
             if topic.error_code == ErrorCode.unknown_topic_or_partition:
                 raise TopicNotFound(f"there is no topic {topic.name}")
             raise_for_code(topic.error_code, f"topic {topic.name}")
+            if topic.topic_id:
+                self._ids[str(topic.name)] = str(topic.topic_id)
             for each in topic.partitions:
                 place = TopicPartition(str(topic.name), int(each.partition_index))
                 leader = brokers.get(each.leader_id)

@@ -64,6 +64,10 @@ class Catalog:
         held = self._ask(lambda: self._brokers.partitions(None))
         return chosen_partitions(self._options.selection, held)
 
+    def ids_nowait(self, partitions: Iterable[TopicPartition]) -> dict[str, str]:
+        """Return the ids of topics as they were when partitions were last asked for."""
+        return self._brokers.ids_nowait({place.topic for place in partitions})
+
     def earliest(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """Return the first offset that each partition holds."""
         return self._offsets(dict.fromkeys(partitions, EARLIEST))

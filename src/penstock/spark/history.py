@@ -120,6 +120,24 @@ class HistoryCatalog(Catalog):
         }
         return chosen_partitions(selection, numbers)
 
+    def remaining_partitions(self) -> list[TopicPartition]:
+        """Return those of the wanted partitions that exist now, in the cluster or in an archive."""
+        try:
+            return self.partitions()
+        except TopicNotFound:
+            return super().remaining_partitions()
+
+    def ids_nowait(self, partitions: Iterable[TopicPartition]) -> dict[str, str]:
+        """Return the ids of topics, also of those that only archives have."""
+        found = super().ids_nowait(partitions)
+        for topic, place in list(self._places.items()):
+            if found.get(topic, place.topic.topic_id) != place.topic.topic_id:
+                # It is that of an earlier topic of the name.
+                del self._places[topic]
+                self._archives.pop(topic, None)
+        archived = {topic: place.topic.topic_id for topic, place in self._places.items()}
+        return {**archived, **found}
+
     def earliest(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """Return the first offset that the archive or the log holds of each partition."""
         partitions = list(partitions)

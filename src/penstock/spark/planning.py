@@ -1,7 +1,9 @@
 """Where to begin, where to end, and who reads what: plain functions over offsets.
 
 `Offsets` map partitions to the next offset to read. In checkpoints they are JSON of the form that
-Spark's Kafka source writes: topics, partitions as text, offsets.
+Spark's Kafka source writes: topics, partitions as text, offsets. Beside the topics stand their ids,
+under a word that no topic can have as its name: an offset means nothing in another topic that has
+the name since.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -15,14 +17,19 @@ from penstock.spark.options import Bound, SourceOptions
 from penstock.spark.ranges import RecordRange
 
 Offsets: TypeAlias = dict[TopicPartition, int]
+TopicIds: TypeAlias = dict[str, str]
+_IDS = "#ids"
 
 
-def offsets_to_json(offsets: Mapping[TopicPartition, int]) -> dict[str, dict[str, int]]:
+def offsets_to_json(
+    offsets: Mapping[TopicPartition, int], ids: Mapping[str, str] | None = None
+) -> dict[str, Any]:
     """Return offsets as a checkpoint holds them, always in the same order."""
-    tree: dict[str, dict[str, int]] = {}
+    tree: dict[str, Any] = {}
     for place in sorted(offsets):
         tree.setdefault(place.topic, {})[str(place.partition)] = offsets[place]
-    return tree
+    known = {topic: ids[topic] for topic in tree if topic in ids} if ids else {}
+    return {**tree, _IDS: known} if known else tree
 
 
 def offsets_from_json(tree: Any) -> Offsets:
@@ -31,6 +38,7 @@ def offsets_from_json(tree: Any) -> Offsets:
         found = {
             TopicPartition(topic, int(partition)): offset
             for topic, partitions in tree.items()
+            if topic != _IDS
             for partition, offset in partitions.items()
         }
     except (AttributeError, TypeError, ValueError):
@@ -41,6 +49,16 @@ def offsets_from_json(tree: Any) -> Offsets:
             ' such as {"orders": {"0": 23}}; was it written by another query?'
         )
     return found
+
+
+def ids_from_json(tree: Mapping[str, Any]) -> TopicIds:
+    """Read the ids of topics from a checkpoint; those that an earlier version wrote have none."""
+    return dict(tree.get(_IDS, {}))
+
+
+def created_anew(known: Mapping[str, str], ids: Mapping[str, str]) -> set[str]:
+    """Return the topics that have another id than the one which is known."""
+    return {topic for topic, known_id in known.items() if ids.get(topic, known_id) != known_id}
 
 
 def resolve_start(options: SourceOptions, catalog: Catalog, default: int) -> Offsets:

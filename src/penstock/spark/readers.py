@@ -1,7 +1,8 @@
 """What Spark asks of a source: ranges on the driver, record batches in the executors.
 
 A stream's place is a set of offsets, which Spark keeps in its checkpoint and hands back after a
-restart. The group's committed offsets are only for those who watch the lag: Spark tells of a
+restart, together with the ids of the topics: offsets of a topic that was created anew since are
+told as a loss. The group's committed offsets are only for those who watch the lag: Spark tells of a
 finished micro-batch when the next one begins, and never of the last one.
 """
 
@@ -24,14 +25,17 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from penstock.clock import SystemClock
-from penstock.errors import InvalidRequest, OffsetOutOfRange, TopicNotFound
+from penstock.errors import InvalidRequest, OffsetOutOfRange, TopicIdMismatch, TopicNotFound
 from penstock.ids import TopicPartition
 from penstock.spark.brokers import EARLIEST, LATEST
 from penstock.spark.catalog import Catalog
 from penstock.spark.options import SourceOptions
 from penstock.spark.planning import (
     Offsets,
+    TopicIds,
     check_held,
+    created_anew,
+    ids_from_json,
     limit_offsets,
     make_ranges,
     offsets_from_json,
@@ -93,25 +97,32 @@ class PenstockStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._has_target = False
         self._target: Offsets | None = None
         self._seen: Offsets | None = None
+        self._ids: TopicIds | None = None
         self._taken_s = SystemClock().steady_s()
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
         """Return where a query without a checkpoint begins."""
-        return offsets_to_json(resolve_start(self._options, self._catalog, LATEST))
+        start = resolve_start(self._options, self._catalog, LATEST)
+        return offsets_to_json(start, self._catalog.ids_nowait(start))
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
         """Return where the next micro-batch ends."""
-        begin = offsets_from_json(start)
+        begin, known = offsets_from_json(start), ids_from_json(start)
         self._catalog.note_standing(begin)
-        end = self._target if self._target is not None else self._latest(begin)
+        partitions: list[TopicPartition] = []
+        if self._target is None:
+            partitions = self._partitions(begin)
+            self._ids = {**known, **self._catalog.ids_nowait(partitions)}
+        begin = self._without_former_topics(begin, known, self._ids or {})
+        end = self._target if self._target is not None else self._latest(begin, partitions)
         if self._has_target:
             self._target = end
         self._seen = end
         begin |= self._catalog.earliest(place for place in end if place not in begin)
         self._check_loss(begin, end)
-        if isinstance(limit, ReadAllAvailable):
-            return offsets_to_json(end)
-        return offsets_to_json(self._limited(begin, end))
+        if not isinstance(limit, ReadAllAvailable):
+            end = self._limited(begin, end)
+        return offsets_to_json(end, self._ids)
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
         """Return a limit, so that Spark knows there is one; all of them are applied together."""
@@ -138,6 +149,12 @@ class PenstockStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """Return the ranges of one micro-batch; partitions that are new begin at their start."""
         begin, stop = offsets_from_json(start), offsets_from_json(end)
+        ids = ids_from_json(end)
+        if self._ids is None:
+            # This micro-batch was planned before a restart, and of topics as they were then.
+            self._ids = {**ids, **self._catalog.ids_nowait(self._catalog.remaining_partitions())}
+        stop = self._without_former_topics(stop, ids, self._ids)
+        begin = self._without_former_topics(begin, ids_from_json(start), ids)
         begin |= self._catalog.earliest(place for place in stop if place not in begin)
         return _tasks(self._options, self._catalog, begin, stop)
 
@@ -154,15 +171,17 @@ class PenstockStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _catalog(self) -> Catalog:
         return open_catalog(self._options)
 
-    def _latest(self, begin: Offsets) -> Offsets:
+    def _latest(self, begin: Offsets, partitions: list[TopicPartition]) -> Offsets:
+        latest = self._catalog.latest(partitions)
         if self._options.fetch.fails_on_data_loss:
-            return self._catalog.latest(self._partitions(begin))
-        remaining = self._catalog.remaining_partitions()
+            return latest
         # What is gone stays where it was, should it come back.
-        return {**begin, **self._catalog.latest(remaining)}
+        return {**begin, **latest}
 
     def _partitions(self, begin: Offsets) -> list[TopicPartition]:
         """Return all partitions; without those that are gone, where `_check_loss` tells of them."""
+        if not self._options.fetch.fails_on_data_loss:
+            return self._catalog.remaining_partitions()
         try:
             return self._catalog.partitions()
         except TopicNotFound:
@@ -170,6 +189,19 @@ class PenstockStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if begin.keys() <= set(remaining):
                 raise
             return remaining
+
+    def _without_former_topics(self, offsets: Offsets, known: TopicIds, ids: TopicIds) -> Offsets:
+        """Return offsets but for those of topics whose names belong to other topics by now."""
+        anew = created_anew(known, ids)
+        for place in sorted(each for each in offsets if each.topic in anew):
+            message = (
+                f"{place_of(place, offsets[place])}: the topic is another one by now,"
+                " which was created or resharded under the name"
+            )
+            if self._options.fetch.fails_on_data_loss:
+                raise TopicIdMismatch(f"{message}; failOnDataLoss=false goes on where that begins")
+            _log.warning("%s", message)
+        return {place: offset for place, offset in offsets.items() if place.topic not in anew}
 
     def _check_loss(self, begin: Offsets, end: Offsets) -> None:
         fails = self._options.fetch.fails_on_data_loss

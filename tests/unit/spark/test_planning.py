@@ -6,6 +6,8 @@ from penstock.errors import InvalidRequest
 from penstock.ids import TopicPartition
 from penstock.spark import RecordRange, split_ranges
 from penstock.spark.planning import (
+    created_anew,
+    ids_from_json,
     limit_offsets,
     make_ranges,
     offsets_from_json,
@@ -75,6 +77,20 @@ def test_offsets_survive_a_checkpoint() -> None:
 
     assert offsets_to_json(offsets) == {"a": {"0": 1, "1": 2}, "b": {"0": 3}}
     assert offsets_from_json(offsets_to_json(offsets)) == offsets
+
+
+def test_ids_of_topics_survive_a_checkpoint_beside_the_offsets() -> None:
+    tree = offsets_to_json({A: 1, C: 3}, {"a": "id-a", "b": "id-b", "elsewhere": "id-c"})
+
+    assert offsets_from_json(tree) == {A: 1, C: 3}
+    assert ids_from_json(tree) == {"a": "id-a", "b": "id-b"}
+    assert ids_from_json(offsets_to_json({A: 1})) == {}
+
+
+def test_a_topic_is_created_anew_when_its_id_is_another_one() -> None:
+    known, ids = {"a": "1", "b": "2", "gone": "3"}, {"a": "1", "b": "9", "new": "4"}
+
+    assert created_anew(known, ids) == {"b"}
 
 
 @pytest.mark.parametrize("tree", [{"a": 1}, {"a": {"x": 1}}, {"a": {"0": "1"}}, [1], 7, None])
