@@ -1,7 +1,7 @@
 """Reads archive and log as one for `penstock consume --include-deleted` and `--from-snapshot`.
 
-A snapshot is the topic as of a moment: its messages up to, without, the first one at or after it.
-Of a compacted topic that is the newest value of each key, without keys that were deleted.
+A snapshot is the topic as of a moment: its messages that are dated before it. Of a compacted topic
+that is the newest value of each key, without keys that were deleted.
 """
 
 import json
@@ -44,8 +44,8 @@ class HistoryRequest:
     def options(self, bootstrap: str, *, is_in_order: bool) -> dict[str, str]:
         """Return this as options of the source; what they let in has yet to be compared.
 
-        A window ends at an offset only where times are in order. Else messages of the window may
-        follow the first one that is later.
+        A window and a snapshot end at an offset only where times are in order. Else messages of
+        the window may follow the first one that is later.
         """
         options = {
             "kafka.bootstrap.servers": bootstrap,
@@ -65,15 +65,17 @@ class HistoryRequest:
             options["startingTimestamp"] = str(self.from_ms)
         elif self.offset not in (None, "beginning"):
             options["startingOffsets"] = self._offsets()
-        if self.snapshot_ms is not None:
-            options["endingTimestamp"] = str(self.snapshot_ms)
-        elif self.to_ms is not None and is_in_order:
-            options["endingTimestamp"] = str(self.to_ms)
+        if self._end_ms is not None and is_in_order:
+            options["endingTimestamp"] = str(self._end_ms)
         return options
 
     def admits(self, message: "Message") -> bool:
         """Tell whether a message lies in the window."""
-        return is_within(message, from_ms=self.from_ms, to_ms=self.to_ms)
+        return is_within(message, from_ms=self.from_ms, to_ms=self._end_ms)
+
+    @property
+    def _end_ms(self) -> int | None:
+        return self.to_ms if self.snapshot_ms is None else self.snapshot_ms
 
     def _offsets(self) -> str:
         assert self.offset is not None
@@ -93,7 +95,7 @@ def consume_history(
         from penstock.spark import read_here
     settings = _settings(bootstrap, request.topic)
     options = request.options(bootstrap, is_in_order=grows_in_time(settings))
-    messages: Iterator[Message] = filter(request.admits, _messages(read_here(options)))
+    messages: Iterator[Message] = filter(request.admits, messages_of(read_here(options)))
     if request.snapshot_ms is not None and _compacts(settings):
         messages = newest_per_key(messages)
     with Interruption() as interruption:
@@ -132,12 +134,15 @@ def _compacts(settings: "Iterable[TopicSetting]") -> bool:
     )
 
 
-def _messages(batches: Iterable[Any]) -> "Iterator[Message]":
+def messages_of(batches: Iterable[Any]) -> "Iterator[Message]":
+    """Yield what record batches of the source hold."""
     from penstock.client import Header, Message
 
     for batch in batches:
         times_us = batch["timestamp"].cast("int64").to_pylist()
-        for row, time_us in zip(batch.to_pylist(), times_us, strict=True):
+        # Python knows no time after the year 9999, and producers date messages as they like.
+        rows = batch.drop_columns(["timestamp"]).to_pylist()
+        for row, time_us in zip(rows, times_us, strict=True):
             yield Message(
                 topic=row["topic"],
                 partition=row["partition"],

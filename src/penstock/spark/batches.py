@@ -40,6 +40,8 @@ _MAGIC_POSITION = 16
 _MAGIC = 2
 _APPEND_TIME = 0x08
 _VARINT_BITS_MAX = 64
+# Producers may date records as they like; what microseconds cannot hold becomes the nearest time.
+_TIME_MS_MAX = (2**63 - 1) // 1000
 
 
 class Columns(NamedTuple):
@@ -227,8 +229,10 @@ def decode(
                         return record, headers, index
                 timestamp = row[BASE_TIMESTAMP] + timestamp_delta
                 columns.offsets[record] = offset
-                columns.timestamps[record] = 1000 * (
-                    row[MAX_TIMESTAMP] if append_time else timestamp
+                if append_time:
+                    timestamp = row[MAX_TIMESTAMP]
+                columns.timestamps[record] = 1000 * min(
+                    max(timestamp, -_TIME_MS_MAX), _TIME_MS_MAX
                 )
                 columns.timestamp_types[record] = 1 if append_time else 0
                 record += 1

@@ -44,6 +44,8 @@ _WANTED: dict[str, tuple[tuple[type[DataType], ...], str]] = {
     "deliver_at": (_TIMES, "timestamp"),
 }
 SINK_COLUMNS = tuple(_WANTED)
+# As far as Spark's timestamps go, and the source with them.
+_TIME_US_MAX = 2**63 - 1
 _HEADERS = pa.list_(pa.struct([("key", pa.binary()), ("value", pa.binary())]))
 
 
@@ -89,7 +91,7 @@ def rows_of(batch: pa.RecordBatch, *, first_row: int, now_ms: int) -> Rows:
     key_ends, keys, key_nulls = columns.binary("key")
     value_ends, values, value_nulls = columns.binary("value")
     # Down to the millisecond, as Spark's Kafka source does it.
-    timestamps = columns.times_us("timestamp") // 1000
+    timestamps = columns.times_us("timestamp", _TIME_US_MAX) // 1000
     timestamps[timestamps < 0] = now_ms
     found = Rows(
         key_ends, keys, key_nulls,
@@ -97,7 +99,7 @@ def rows_of(batch: pa.RecordBatch, *, first_row: int, now_ms: int) -> Rows:
         *columns.headers(),
         timestamps,
         columns.numbers("priority", PRIORITY_MAX),
-        _rounded_up(columns.times_us("deliver_at")),
+        _rounded_up(columns.times_us("deliver_at", 1000 * TIME_MS_MAX)),
     )  # fmt: skip
     # Arrow's memory is read-only, and the loops are compiled for each combination that they meet.
     for array in found:
@@ -165,13 +167,13 @@ class _Columns:
             return np.full(self._size, -1, np.int64)
         return self._checked(name, column.cast(pa.int64()), most)
 
-    def times_us(self, name: str) -> Integers:
-        """Return times in microseconds; -1 stands for null."""
+    def times_us(self, name: str, most: int) -> Integers:
+        """Return times in microseconds, from 1970 to `most`; -1 stands for null."""
         column = self._column(name)
         if column is None:
             return np.full(self._size, -1, np.int64)
         times_us = column.cast(pa.timestamp("us", column.type.tz)).cast(pa.int64())
-        return self._checked(name, times_us, 1000 * TIME_MS_MAX)
+        return self._checked(name, times_us, most)
 
     def _column(self, name: str) -> pa.Array | None:
         if name not in self._batch.schema.names:

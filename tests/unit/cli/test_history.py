@@ -2,10 +2,11 @@
 
 import json
 
+import pyarrow as pa
 import pytest
 import typer
 
-from penstock.cli.history import HistoryRequest, newest_per_key
+from penstock.cli.history import HistoryRequest, messages_of, newest_per_key
 from penstock.client import Message
 
 
@@ -45,7 +46,7 @@ def test_the_newest_value_of_each_key_is_shown_and_deleted_keys_are_not() -> Non
 def test_a_window_and_a_snapshot_become_options_of_the_source() -> None:
     wanted = request(from_ms=5, to_ms=9, archive_path="/a")
     window = wanted.options("here:9092", is_in_order=True)
-    snapshot = request(snapshot_ms=7).options("here:9092", is_in_order=False)
+    snapshot = request(snapshot_ms=7).options("here:9092", is_in_order=True)
 
     assert window["startingTimestamp"] == "5"
     assert window["endingTimestamp"] == "9"
@@ -61,6 +62,31 @@ def test_a_window_of_times_in_any_order_has_no_last_offset() -> None:
     assert "endingTimestamp" not in window.options("here:9092", is_in_order=False)
     admitted = [each for each in range(12) if window.admits(message(each, None, b""))]
     assert admitted == [5, 6, 7, 8]
+
+
+def test_a_snapshot_has_all_messages_before_it_although_later_ones_came_between() -> None:
+    snapshot = request(snapshot_ms=9)
+
+    assert "endingTimestamp" not in snapshot.options("here:9092", is_in_order=False)
+    assert snapshot.admits(message(8, None, b""))
+    assert not snapshot.admits(message(9, None, b""))
+
+
+def test_messages_may_be_dated_after_the_year_9999() -> None:
+    microseconds = 1_700_000_000_000_000
+    columns = {
+        "key": pa.array([None], pa.binary()),
+        "value": pa.array([b"v"]),
+        "topic": ["t"],
+        "partition": [0],
+        "offset": [4],
+        "timestamp": pa.array([1000 * microseconds], pa.timestamp("us", "UTC")),
+        "headers": pa.nulls(1),
+    }
+
+    (found,) = messages_of([pa.record_batch(columns)])
+
+    assert (found.offset, found.timestamp_ms) == (4, microseconds)
 
 
 def test_an_offset_needs_the_partitions_that_it_is_for() -> None:

@@ -29,6 +29,7 @@ SCHEMA = pa.schema(
 )
 bytes_or_null = st.none() | st.binary(max_size=300)
 times_us = st.none() | st.integers(0, 4_000_000_000_000_000)
+any_times_us = times_us | st.integers(0, 2**63 - 1)
 rows = st.fixed_dictionaries(
     {
         "key": bytes_or_null,
@@ -36,7 +37,7 @@ rows = st.fixed_dictionaries(
         "headers": st.none()
         | st.lists(st.fixed_dictionaries({"key": st.text(max_size=9), "value": bytes_or_null})),
         "topic": st.sampled_from(["a", "b", "ü"]),
-        "timestamp": times_us,
+        "timestamp": any_times_us,
         "priority": st.none() | st.integers(0, 9),
         "deliver_at": times_us,
     }
@@ -137,6 +138,11 @@ def test_a_record_fits_up_to_the_last_byte(value_bytes: int) -> None:
     [
         ("priority", pa.array([3, 10], pa.int32()), "row 1: column priority is 10, not 0 to 9"),
         ("timestamp", pa.array([1, -1], pa.timestamp("us")), "row 1: column timestamp is -1"),
+        (
+            "deliver_at",
+            pa.array([1, 253_402_300_800_000_000], pa.timestamp("us")),
+            "row 1: column deliver_at is 253402300800000000, not 0 to 253402300799999000",
+        ),
         ("partition", pa.array([1, 4], pa.int32()), "row 1: partition is 4, topic t has 4"),
         ("partition", pa.array([1, -1], pa.int32()), "row 1: column partition is -1"),
     ],

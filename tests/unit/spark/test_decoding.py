@@ -119,6 +119,26 @@ def test_append_time_stands_for_the_time_of_each_record() -> None:
     assert found == {(1, 1.234)}
 
 
+@pytest.mark.parametrize(
+    ("time_ms", "time_us"),
+    [
+        (9_223_372_036_854_775, 9_223_372_036_854_775_000),
+        # A producer that dates its records in nanoseconds.
+        (1_700_000_000_000_000_000, 9_223_372_036_854_775_000),
+        (2**63 - 1, 9_223_372_036_854_775_000),
+        (-1, -1_000),
+    ],
+)
+def test_a_time_that_microseconds_cannot_hold_becomes_the_last_one(
+    time_ms: int, time_us: int
+) -> None:
+    batch = encode_batch([Record(0, time_ms, None, b"v", ())])
+
+    (table,) = fetched(batch).record_batches(EVERYTHING, ["timestamp"])
+
+    assert table["timestamp"].cast(pa.int64()).to_pylist() == [time_us]
+
+
 def test_batches_without_records_only_move_the_place() -> None:
     answer = fetched(encode_batch(random_records(1, 0, 2)), batch_without_records(2, 8, 0))
 
