@@ -1,5 +1,6 @@
 """Topics are archived once each record, whoever is killed, and read back together with the log."""
 
+import json
 import signal
 import subprocess
 import sys
@@ -8,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka import TopicPartition as KafkaPartition
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.readwriter import DataFrameReader
@@ -31,7 +33,7 @@ from penstock.spark import (
 )
 from penstock.spark.archiving import ArchiveJob
 from penstock.spark.history import ArchivePlace, read_history
-from tests.kafka_clients import new_producer, unique, wait_until
+from tests.kafka_clients import DEADLINE_S, new_admin, new_producer, unique, wait_until
 from tests.processes import NodeProcess
 from tests.spark.commands import consumed
 from tests.spark.spark_daemons import ENVIRON
@@ -265,6 +267,9 @@ def test_a_topic_that_was_deleted_is_read_from_its_archive(
     path = str(tmp_path / "archive")
     gone = reading(subscribe=topic, includeDeleted=True, archivePath=path).load().collect()
     told = consumed(node, topic, "--archive", path, "--partition", "0", "--offset", "3")
+    places = json.dumps({topic: [7]})
+    with pytest.raises(PySparkException, match=f"topic {topic} has no partition 7"):
+        reading(assign=places, includeDeleted=True, archivePath=path).load().count()
     client.create_topic(topic, partitions=2, replication_factor=1, settings={"archive.path": path})
     publish_numbers(node, topic, range(500, 510))
     archive(spark, node, topic)
@@ -335,6 +340,31 @@ def test_a_window_is_read_and_replayed_with_what_retention_removed(
     assert sorted(str([each[name] for name in contents]) for each in again) == sorted(
         str([each[name] for name in contents]) for each in window
     )
+
+
+def test_what_was_deleted_while_nobody_archived_is_no_gap_that_ends_a_read(
+    spark: SparkSession,
+    node: NodeProcess,
+    client: Client,
+    reading: Callable[..., DataFrameReader],
+    tmp_path: Path,
+) -> None:
+    topic = archived_topic(client, tmp_path, retention_bytes="-1")
+    publish_numbers(node, topic, range(10))
+    archive(spark, node, topic)
+    client.alter_topic(topic, settings={"archive.path": None})
+    publish_numbers(node, topic, range(10, 30))
+    ends = [KafkaPartition(topic, partition, 15) for partition in range(2)]
+    admin = new_admin(node)
+    for future in admin.delete_records(ends).values():
+        future.result(DEADLINE_S)
+
+    client.alter_topic(topic, settings={"archive.path": str(tmp_path / "archive")})
+    (status,) = archive(spark, node, topic)
+
+    assert [each.archived for each in status.partitions] == [15, 15]
+    records = reading(subscribe=topic, includeDeleted=True).load().collect()
+    assert numbers_of(records) == list(range(10))
 
 
 def test_a_snapshot_of_a_compacted_topic_has_the_values_of_its_time(

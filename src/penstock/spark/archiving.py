@@ -63,6 +63,7 @@ class ArchiveJob:
     def start(self, spark: SparkSession, *, every_s: float | None) -> StreamingQuery:
         """Start the query; without an interval it ends when all that is there now is archived."""
         ArchiveTable.create(self.location)
+        self._pass_over_gone()
         self.report()
         spark.conf.set(_KEEP_NO_CHECKPOINT, "true")
         spark.dataSource.register(ArchiveSource)
@@ -86,6 +87,24 @@ class ArchiveJob:
             if epoch_found.positions:
                 table.add(self.topic, epoch_found.files, epoch_found.positions)
             self._report(client, table)
+
+    def _pass_over_gone(self) -> None:
+        """Move positions past records that were deleted before they could be archived.
+
+        A partition that has no others left would stay behind its log for good, and whoever reads
+        archive and log as one would be told of a gap there and nowhere else.
+        """
+        table = ArchiveTable.open(self.location)
+        with Client(self.url) as client:
+            self._check_topic(client)
+            held = client.archives.get(self.archive.topic).partitions
+        gone = {
+            each.partition: each.start
+            for each in held
+            if (table.position(self.topic, each.partition) or 0) < each.start
+        }
+        if gone:
+            table.add(self.topic, [], gone)
 
     def report(self) -> None:
         """Tell the cluster how far the archive is."""

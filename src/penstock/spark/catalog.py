@@ -51,12 +51,7 @@ class Catalog:
         """Return the partitions that are wanted, in order; one that does not exist raises."""
         selection = self._options.selection
         held = self._ask(lambda: self._brokers.partitions(_named(selection)))
-        for place in selection.partitions:
-            if place.partition not in held[place.topic]:
-                raise TopicNotFound(
-                    f"topic {place.topic} has no partition {place.partition};"
-                    f" it has {len(held[place.topic])} partitions"
-                )
+        check_chosen(selection, held)
         return chosen_partitions(selection, held)
 
     def remaining_partitions(self) -> list[TopicPartition]:
@@ -145,6 +140,16 @@ def _described(selection: Selection) -> str:
     if topics is None:
         return f"topics that match {selection.pattern}"
     return f"topic{'s' if len(topics) > 1 else ''} {', '.join(topics)}"
+
+
+def check_chosen(selection: Selection, held: Mapping[str, list[int]]) -> None:
+    """Raise when a partition that is wanted by its number is not there."""
+    for place in selection.partitions:
+        if place.partition not in held[place.topic]:
+            raise TopicNotFound(
+                f"topic {place.topic} has no partition {place.partition};"
+                f" it has {len(held[place.topic])} partitions"
+            )
 
 
 def chosen_partitions(selection: Selection, held: Mapping[str, list[int]]) -> list[TopicPartition]:

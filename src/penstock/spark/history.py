@@ -17,7 +17,7 @@ from penstock.errors import InvalidRequest, OffsetOutOfRange, TopicNotFound
 from penstock.ids import TopicPartition
 from penstock.spark.archive_reading import ArchiveReader
 from penstock.spark.archive_table import ArchivedTopicId, ArchiveLocation, ArchiveTable
-from penstock.spark.catalog import Catalog, chosen_partitions
+from penstock.spark.catalog import Catalog, check_chosen, chosen_partitions
 from penstock.spark.fetching import RangeReader
 from penstock.spark.options import SourceOptions
 from penstock.spark.ranges import FetchSettings, RecordRange, place_of
@@ -81,7 +81,7 @@ def _what_is_left(
         where = place_of(TopicPartition(records.topic, records.partition), records.start)
         raise OffsetOutOfRange(
             f"{where}: neither the log nor the archive at {place.location.path} holds it;"
-            " failOnDataLoss=false reads what is left"
+            " failOnDataLoss=false of Spark's source reads what is left"
         )
     reader = RangeReader(bootstrap, records, settings)
     try:
@@ -113,11 +113,14 @@ class HistoryCatalog(Catalog):
         if not gone:
             return super().partitions()
         if self._options.archive_path is None:
-            raise TopicNotFound(f"there is no topic {gone[0]}; archivePath reads what is archived")
+            raise TopicNotFound(
+                f"there is no topic {gone[0]}; archivePath or --archive says where its archive is"
+            )
         numbers = {
             topic: self._archive(topic).partitions if topic in gone else held[topic]
             for topic in topics
         }
+        check_chosen(selection, numbers)
         return chosen_partitions(selection, numbers)
 
     def remaining_partitions(self) -> list[TopicPartition]:
