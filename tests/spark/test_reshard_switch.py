@@ -303,6 +303,20 @@ def test_what_would_be_left_behind_keeps_a_topic_as_it_is(
         switched(spark, settings)
 
 
+def test_a_reshard_that_is_refused_leaves_no_copy_behind(
+    spark: SparkSession, node: NodeProcess, settings: SwitchSettings, tmp_path: Path
+) -> None:
+    topic = settings.topic
+    with Client(node.http_url) as client:
+        client.alter_topic(topic, settings={"archive.path": str(tmp_path / "archive")})
+
+        with pytest.raises(PenstockError, match="disable the archive first"):
+            switched(spark, settings)
+
+        names = [each.name for each in client.topics()]
+    assert not [name for name in names if name.startswith(f"{topic}.")]
+
+
 def invoked(action: str, topic: str, node: NodeProcess) -> dict[str, Any]:
     """What a command tells."""
     outcome = CliRunner().invoke(app, ["reshard", action, topic, "--url", node.http_url, "--json"])

@@ -36,7 +36,7 @@ from penstock.client import (
     OffsetRange,
     TopicDescription,
 )
-from penstock.errors import Conflict, InvalidRequest, TopicNotFound
+from penstock.errors import Conflict, InvalidRequest, PenstockError, TopicNotFound
 from penstock.ids import TopicPartition
 from penstock.spark.failures import is_passing, told_error
 from penstock.spark.planning import offsets_from_json, offsets_to_json
@@ -311,7 +311,13 @@ class Reshard:
             self._enter()
             return plan
         self._create_target(len(described.partitions[0].replicas))
-        self._enter()
+        try:
+            self._enter()
+        except PenstockError as error:
+            if not error.retryable:
+                # Nothing was copied, and nobody would look for a copy of what was refused.
+                self._admin.delete_topic(settings.target)
+            raise
         plan = ReshardPlan(
             settings.source,
             described.topic_id,
