@@ -114,6 +114,7 @@ OPTIONS = (
     Option("kafka.max.partition.fetch.bytes", "`8388608`", "size of one fetch"),
     Option("kafka.fetch.max.wait.ms", "`500`", "how long a broker waits for the first record"),
 )
+_TIME_MS_MAX = 2**63 - 1
 _DURATION = re.compile(r"(\d+)\s*(ms|s|m|h|d)")
 _UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
@@ -151,6 +152,11 @@ class Bound:
     def has_times(self) -> bool:
         """True when times, not offsets, say where it lies."""
         return self.time_ms is not None or self.times_ms is not None
+
+    @property
+    def is_earliest_anywhere(self) -> bool:
+        """True when the start of some partition is meant."""
+        return self.offset == EARLIEST or EARLIEST in (self.offsets or {}).values()
 
     @property
     def is_latest_anywhere(self) -> bool:
@@ -195,7 +201,7 @@ def parse_options(given: Mapping[str, str]) -> SourceOptions:
         bootstrap=reader.bootstrap(),
         selection=reader.selection(),
         start=reader.bound("starting"),
-        end=reader.bound("ending"),
+        end=reader.end(),
         late_start_is_latest=reader.strategy() == "latest",
         columns=reader.columns(),
         partitions_min=reader.count("minPartitions"),
@@ -224,8 +230,7 @@ class _OptionReader(GivenOptions):
         text = self.text(given[0]) or ""
         match given[0]:
             case "subscribe":
-                topics = tuple(dict.fromkeys(filter(None, map(str.strip, text.split(",")))))
-                return Selection(topics=topics)
+                return Selection(topics=_checked("subscribe", text, _topics))
             case "subscribePattern":
                 return Selection(pattern=_checked("subscribePattern", text, _pattern))
         return Selection(partitions=_checked("assign", text, _assignment))
@@ -247,6 +252,16 @@ class _OptionReader(GivenOptions):
         if text.strip().lower() in _WORDS:
             return Bound(offset=_WORDS[text.strip().lower()])
         return Bound(offsets=_checked(f"{side}Offsets", text, _offsets))
+
+    def end(self) -> Bound | None:
+        """Return where to end, which is behind the place where everything begins."""
+        bound = self.bound("ending")
+        if bound is not None and bound.is_earliest_anywhere:
+            raise InvalidRequest(
+                f"endingOffsets is {self.text('endingOffsets')!r}: nothing lies before the earliest"
+                " offset; it is latest, or JSON of offsets and -1 (latest)"
+            )
+        return bound
 
     def isolation(self) -> str:
         """Return whether records of open and aborted transactions are read."""
@@ -308,6 +323,8 @@ class _OptionReader(GivenOptions):
 def parse_time_ms(text: str) -> int:
     """Read milliseconds since 1970, or ISO 8601; a time without a zone is UTC."""
     if re.fullmatch(r"-?\d+", text.strip()):
+        if abs(int(text)) > _TIME_MS_MAX:
+            raise ValueError(f"it is not within {_TIME_MS_MAX} ms around 1970")
         return int(text)
     moment = dt.datetime.fromisoformat(text.strip())
     if moment.tzinfo is None:
@@ -330,12 +347,21 @@ def _checked(name: str, text: str, read: Callable[[str], T]) -> T:
         raise InvalidRequest(f"{name} is {text!r}, which cannot be read: {error}") from None
 
 
+def _topics(text: str) -> tuple[str, ...]:
+    topics = tuple(dict.fromkeys(filter(None, map(str.strip, text.split(",")))))
+    if not topics:
+        raise ValueError("it names no topic")
+    return topics
+
+
 def _pattern(text: str) -> str:
     return re.compile(text).pattern
 
 
 def _assignment(text: str) -> tuple[TopicPartition, ...]:
-    wanted = json.loads(text)
+    wanted = _tree(text, '{"orders": [0, 1]}')
+    if not all(isinstance(partitions, list) for partitions in wanted.values()):
+        raise ValueError('partitions are lists, as in {"orders": [0, 1]}')
     places = {
         TopicPartition(topic, int(partition))
         for topic, partitions in wanted.items()
@@ -347,6 +373,8 @@ def _assignment(text: str) -> tuple[TopicPartition, ...]:
 
 
 def _offsets(text: str) -> dict[TopicPartition, int]:
+    if not text.lstrip().startswith("{"):
+        raise ValueError('it is not earliest, latest or JSON such as {"orders": {"0": 23}}')
     return {place: _offset(value) for place, value in _by_partition(text)}
 
 
@@ -355,11 +383,24 @@ def _times(text: str) -> dict[TopicPartition, int]:
 
 
 def _by_partition(text: str) -> list[tuple[TopicPartition, Any]]:
+    wanted = _tree(text, '{"orders": {"0": 23}}')
+    if not all(isinstance(partitions, dict) for partitions in wanted.values()):
+        raise ValueError('partitions have values, as in {"orders": {"0": 23}}')
     return [
         (TopicPartition(topic, int(partition)), value)
-        for topic, partitions in json.loads(text).items()
+        for topic, partitions in wanted.items()
         for partition, value in partitions.items()
     ]
+
+
+def _tree(text: str, example: str) -> dict[str, Any]:
+    try:
+        found = json.loads(text)
+    except json.JSONDecodeError:
+        found = None
+    if not isinstance(found, dict):
+        raise ValueError(f"it is not JSON such as {example}")
+    return found
 
 
 def _offset(value: Any) -> int:
