@@ -231,9 +231,7 @@ def decode(
                 columns.offsets[record] = offset
                 if append_time:
                     timestamp = row[MAX_TIMESTAMP]
-                columns.timestamps[record] = 1000 * min(
-                    max(timestamp, -_TIME_MS_MAX), _TIME_MS_MAX
-                )
+                columns.timestamps[record] = 1000 * min(max(timestamp, -_TIME_MS_MAX), _TIME_MS_MAX)
                 columns.timestamp_types[record] = 1 if append_time else 0
                 record += 1
             position = stop
