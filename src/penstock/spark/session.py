@@ -1,6 +1,7 @@
 """Spark sessions for jobs of Penstock."""
 
 import os
+import re
 import shutil
 import socket
 import sys
@@ -8,6 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
 
@@ -21,6 +23,8 @@ JAVA_ADVICE = (
     "Spark needs Java 17 or newer and found none: install it, on Debian with"
     " `apt install openjdk-17-jre-headless`, or set JAVA_HOME"
 )
+_STANDALONE = "spark://"
+_MASTER = re.compile(r"local(\[(\*|\d+)(,\d+)?\])?|local-cluster\[.+\]|spark://.+|k8s://.+|yarn")
 SETTINGS = {
     "spark.sql.session.timeZone": "UTC",
     "spark.ui.enabled": "false",
@@ -61,6 +65,7 @@ def open_session(
     """
     if remote is not None:
         return _remote_session(name, remote, settings or {})
+    _check_master(master)
     # Spark's Java side takes the Python of its workers from here; the first one on the path may
     # have no Penstock.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
@@ -71,9 +76,51 @@ def open_session(
     try:
         return builder.getOrCreate()
     except PySparkRuntimeError as error:
-        if error.getCondition() == "JAVA_GATEWAY_EXITED" and shutil.which("java") is None:
-            raise PenstockError(JAVA_ADVICE) from None
+        if error.getCondition() == "JAVA_GATEWAY_EXITED":
+            raise PenstockError(_why_java_ended()) from None
         raise
+    except Py4JError as error:
+        raise PenstockError(f"Spark does not start on {master}: {_told_by_java(error)}") from None
+
+
+def _check_master(master: str) -> None:
+    """Raise at once what Spark would tell in a trace, or after a minute."""
+    if not _MASTER.fullmatch(master):
+        raise InvalidRequest(
+            f"{master!r} is not where Spark can run: local[N], spark://HOST:PORT, k8s://... or yarn"
+        )
+    if master.startswith(_STANDALONE):
+        _look_for_masters(master)
+
+
+def _look_for_masters(master: str) -> None:
+    listed = master.removeprefix(_STANDALONE).split(",")
+    addresses = [_address(f"{_STANDALONE}{each}") for each in listed]
+    refusals = []
+    for address in addresses:
+        if address is None or not address[1]:
+            raise InvalidRequest(f"{master!r} is not the address of a master: spark://HOST:PORT")
+    for host, port in filter(None, addresses):
+        refusal = _refusal(host, port)
+        if refusal is None:
+            return
+        refusals.append(f"{host}:{port}: {refusal}")
+    raise Unavailable(f"no Spark master answers at {'; '.join(refusals)}")
+
+
+def _why_java_ended() -> str:
+    home = os.environ.get("JAVA_HOME")
+    if home and not (Path(home) / "bin" / "java").exists():
+        return f"JAVA_HOME is {home!r}, which has no bin/java; Spark needs Java 17 or newer"
+    if shutil.which("java") is None:
+        return JAVA_ADVICE
+    return "Spark's Java process ended before it was ready; what it said stands above"
+
+
+def _told_by_java(error: Exception) -> str:
+    # The first line is about the call; the second has the exception after a colon.
+    lines = [line for line in str(error).splitlines() if line.startswith(": ")]
+    return lines[0].removeprefix(": ") if lines else str(error).partition("\n")[0]
 
 
 def _remote_session(name: str, remote: str, settings: Mapping[str, str]) -> SparkSession:
@@ -89,19 +136,31 @@ def _remote_session(name: str, remote: str, settings: Mapping[str, str]) -> Spar
 
 def _look_for_server(remote: str) -> None:
     """Raise at once when nobody listens: Spark's client would try again for many minutes."""
-    try:
-        address = urlsplit(remote)
-        host, port = address.hostname, address.port or CONNECT_PORT
-    except ValueError:
-        host, port = None, 0
-    if not remote.startswith("sc://") or not host:
+    address = _address(remote)
+    if not remote.startswith("sc://") or address is None:
         raise InvalidRequest(f"{remote!r} is not the address of a Connect server: sc://HOST:PORT")
+    host, port = address[0], address[1] or CONNECT_PORT
+    refusal = _refusal(host, port)
+    if refusal is not None:
+        raise Unavailable(f"no Spark Connect server answers at {host}:{port}: {refusal}")
+
+
+def _address(url: str) -> tuple[str, int] | None:
+    """Return host and port, 0 where there is none; None when the address is no address."""
+    try:
+        parts = urlsplit(url)
+        return (parts.hostname, parts.port or 0) if parts.hostname else None
+    except ValueError:
+        return None
+
+
+def _refusal(host: str, port: int) -> str | None:
+    """Return why nobody listens at an address; None when somebody does."""
     try:
         socket.create_connection((host, port), CONNECT_WAIT_S).close()
     except OSError as error:
-        raise Unavailable(
-            f"no Spark Connect server answers at {host}:{port}: {error.strerror or error}"
-        ) from None
+        return error.strerror or str(error)
+    return None
 
 
 def parallelism(spark: SparkSession) -> int:
