@@ -39,9 +39,13 @@ class Service:
 
     def has_ended_well(self) -> bool:
         """Wait for the end of the command and of all that it started; tell whether it was 0."""
+        return self.exit_code() == 0
+
+    def exit_code(self) -> int:
+        """Wait for the end of the command and of all that it started."""
         code = self._process.wait(DEADLINE_S)
         wait_for(self._is_alone, "Spark is gone, too")
-        return code == 0
+        return code
 
     def kill(self) -> None:
         if not self._is_alone():

@@ -105,3 +105,19 @@ def test_a_pipeline_and_an_archive_end_by_signals_and_go_on_where_they_were(
     assert ends_of(node, target) == publishing.published
     assert sorted(archived()) == numbers
     assert pipeline.told().count("copy stopped:") == 2
+
+
+@pytest.mark.usefixtures("java")
+def test_a_job_that_is_interrupted_ends_without_a_trace(node: NodeProcess, tmp_path: Path) -> None:
+    topic = new_topic(node, partitions=2)
+    command = ("insight", "traffic", topic, "--bootstrap", node.bootstrap)
+    insight = Service(tmp_path / "insight.log", *command)
+    try:
+        wait_for(lambda: "counting" in insight.told(), "Spark counts")
+
+        insight.signal_all(signal.SIGINT)
+
+        assert insight.exit_code() == 130, insight.told()
+    finally:
+        insight.kill()
+    assert "Traceback" not in insight.told()

@@ -1,5 +1,6 @@
 """What commands that run on Spark share: where it runs, and that it may not be installed."""
 
+import logging
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 MASTER_DEFAULT = "local[*]"
+# Logged with traces by what connects Python to Java, when Ctrl-C comes while Java works.
+_CUT_SHORT = ("KeyboardInterrupt while sending command.", "Exception while sending command.")
 # Rich reads square brackets as markup.
 Master = Annotated[
     str,
@@ -64,12 +67,18 @@ def spark_session(
         session = open_session(
             name, master=master, remote=remote, settings={**common, **(settings or {})}
         )
+    logging.getLogger().addFilter(_tells_something)
     try:
         yield session
     except PySparkException as error:
         raise told_error(error) from None
     finally:
         session.stop()
+        logging.getLogger().removeFilter(_tells_something)
+
+
+def _tells_something(record: logging.LogRecord) -> bool:
+    return record.msg not in _CUT_SHORT
 
 
 @contextmanager
