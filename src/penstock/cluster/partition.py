@@ -191,13 +191,15 @@ class Partition:
             return self.log.propose_records(
                 batch, waits_for_commit=waits_for_commit, on_settled=on_settled
             )
-        answer = self._propose_in_sequence(header, lambda: self.log.propose_records(batch))
-        if on_settled is not None:
-            answer.add_done_callback(lambda _: on_settled())
-        return answer
+        return self._propose_in_sequence(
+            header, lambda: self.log.propose_records(batch, on_settled=on_settled), on_settled
+        )
 
     def _propose_in_sequence(
-        self, header: BatchHeader, propose: Callable[[], asyncio.Future[Offset]]
+        self,
+        header: BatchHeader,
+        propose: Callable[[], asyncio.Future[Offset]],
+        on_repeat_settled: Callable[[], None] | None = None,
     ) -> asyncio.Future[Offset]:
         """Propose what an idempotent producer sent, unless it came before."""
         # Before the sequence: to be told that a batch is out of order makes a producer repeat those
@@ -214,7 +216,10 @@ class Partition:
             if reason := self.turned_away.reason_to_begin_with_another(header):
                 raise reason.with_traceback(None)
         elif self._is_repeated(known, header):
-            return self._first_answer(header, in_flight)
+            first = self._first_answer(header, in_flight)
+            if on_repeat_settled is not None:
+                first.add_done_callback(lambda _: on_repeat_settled())
+            return first
         try:
             answer = propose()
         except PenstockError as error:
