@@ -51,7 +51,7 @@ class Outbox:
             return
         was_blocked = self.is_blocked
         try:
-            self._queue.extend(_joined(parts))
+            self._queue.extend(parts if len(parts) == 1 else _joined(parts))
         except OSError as error:
             self._lose(error)
             return
@@ -123,7 +123,7 @@ class Outbox:
 def _joined(parts: list[Part]) -> list[Part]:
     """Return the parts as one when they are small."""
     size_bytes = sum(map(_size_of, parts))
-    if len(parts) == 1 or size_bytes > _JOINED_BYTES_MAX:
+    if size_bytes > _JOINED_BYTES_MAX:
         return parts
     joined = b"".join(part.read() if isinstance(part, FileRange) else part for part in parts)
     if len(joined) < size_bytes:
