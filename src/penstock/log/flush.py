@@ -49,6 +49,7 @@ class Flush:
         "log_position",
         "next_index",
         "segment",
+        "size_bytes",
         "state_position",
     )
 
@@ -60,6 +61,8 @@ class Flush:
         self.log_position = segment.log_bytes
         self.state_position = segment.state_bytes
         self.end_log_bytes = segment.log_bytes
+        self.size_bytes = 0
+        """Bytes of .log and .state that the flush writes."""
         self.next_index = segment.next_index
         self.last_term = 0
         self._sync_records = settings.sync_records
@@ -104,21 +107,18 @@ class Flush:
         """True when the end of `run` means that a power cut keeps the entries."""
         return self._sync_records or self.has_state
 
-    @property
-    def size_bytes(self) -> int:
-        """Bytes of .log and .state that the flush writes."""
-        return self.end_log_bytes - self.log_position + sum(map(len, self._state_buffers))
-
     def add_records(self, batch: memoryview, row: bytes, term: int) -> None:
         """Add a stamped batch and its row."""
         assert not self._state_buffers, "records go before the state entries of a flush"
         self._log_buffers.append(batch)
         self.end_log_bytes += len(batch)
+        self.size_bytes += len(batch)
         self._add_row(row, term)
 
     def add_state(self, entry: bytes, row: bytes, term: int) -> None:
         """Add a packed state entry and its row."""
         self._state_buffers.append(entry)
+        self.size_bytes += len(entry)
         self._add_row(row, term)
 
     def _add_row(self, row: bytes, term: int) -> None:
