@@ -183,7 +183,7 @@ def _report(
         Progress(is_silent=as_json) as progress,
         spark_session("insight", master=master, remote=remote, progress=progress) as session,
     ):
-        progress.show("counting")
+        progress.begin("counting")
         report = count(session, scope)
     _show(report, out, as_json=as_json)
 

@@ -56,6 +56,11 @@ class Progress:
         if self._is_terminal and self._text:
             self._stream.write("\n")
 
+    def begin(self, text: str) -> None:
+        """Show what begins now, however soon after the line before."""
+        self._shown_s = float("-inf")
+        self.show(text)
+
     def show(self, text: str) -> None:
         """Show how far it is."""
         if self._is_silent or text == self._text:
