@@ -225,10 +225,7 @@ def test_a_checkpoint_of_another_topic_ends_the_query_with_one_error(
 def test_a_checkpoint_that_is_further_than_its_topic_is_told_with_its_place(
     node: NodeProcess, streaming: Callable[..., DataStreamReader], tmp_path: Path
 ) -> None:
-    topic = new_topic(node)
-    publish(node, topic, [b"1", b"2"])
-    run_to_the_end(streaming, topic, tmp_path)
-    create_anew(node, topic)
+    topic = read_and_created_anew(node, streaming, tmp_path)
     forget_ids(tmp_path)
 
     with pytest.raises(PySparkException) as caught:
@@ -236,6 +233,17 @@ def test_a_checkpoint_that_is_further_than_its_topic_is_told_with_its_place(
 
     told = message_of(caught.value)
     assert f"topic {topic} partition 0 offset 2: the partition ends at 0; was the topic" in told
+
+
+def read_and_created_anew(
+    node: NodeProcess, streaming: Callable[..., DataStreamReader], checkpoint: Path
+) -> str:
+    """Return a topic that has taken the place of one of which a stream has read two records."""
+    topic = new_topic(node)
+    publish(node, topic, [b"1", b"2"])
+    run_to_the_end(streaming, topic, checkpoint)
+    create_anew(node, topic)
+    return topic
 
 
 def create_anew(node: NodeProcess, topic: str) -> None:
@@ -256,10 +264,7 @@ def forget_ids(checkpoint: Path) -> None:
 def test_a_topic_that_was_created_anew_is_told_although_it_has_more_records_than_before(
     node: NodeProcess, streaming: Callable[..., DataStreamReader], tmp_path: Path
 ) -> None:
-    topic = new_topic(node)
-    publish(node, topic, [b"1", b"2"])
-    run_to_the_end(streaming, topic, tmp_path)
-    create_anew(node, topic)
+    topic = read_and_created_anew(node, streaming, tmp_path)
     publish(node, topic, [b"3", b"4", b"5"])
 
     with pytest.raises(PySparkException) as caught:

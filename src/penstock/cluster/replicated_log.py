@@ -20,6 +20,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final, Protocol
 
+from penstock.cluster.in_flight import InFlight
 from penstock.cluster.learner_pace import LearnerPace
 from penstock.cluster.log_view import StoredLog
 from penstock.cluster.machine import EntryReader, Machine
@@ -132,11 +133,7 @@ class ReplicatedLog:
         self._transport = transport
         self._queue = ProposalQueue()
         self._soon: asyncio.TimerHandle | None = None
-        self._in_flight: deque[Proposal] = deque()
-        # Whom to call when the entries at hand are applied.
-        self._committed: list[Callable[[], None]] = []
-        # Entries up to here may be stored although their proposers were told that the disk is full.
-        self._doubtful_index = EntryIndex(0)
+        self._in_flight = InFlight()
         # Entries that were written in this run and are not applied yet.
         self._unapplied: deque[Entry] = deque()
         self._is_closed = False
@@ -346,7 +343,7 @@ class ReplicatedLog:
         self.check_serving()
         if self.raft.transferee is not None:
             raise NotLeader(f"{self.name} is being handed to node {self.raft.transferee}")
-        if self._storage.is_full or self.applied_index < self._doubtful_index:
+        if self._storage.is_full or self.applied_index < self._in_flight.doubtful_index:
             # A producer that was told so sends again. It is heard when the fate of the first copy
             # is known, so that the second one is recognised.
             raise DiskFull(f"the disk of {self.name} is full")
@@ -371,7 +368,7 @@ class ReplicatedLog:
                     proposal.index = self.raft.propose(RaftKind.RECORDS, batch.data)
                     proposal.offset = offset
                     offset = Offset(offset + batch.header.offsets)
-                self._in_flight.append(taken.popleft())
+                self._in_flight.add(taken.popleft())
         except Unavailable as error:
             # Leadership is being handed over; what became an entry already is on its way.
             for proposal in taken:
@@ -388,14 +385,10 @@ class ReplicatedLog:
         index = self.raft.propose(RaftKind.STATE, payload)
         for proposal in bundle:
             proposal.index = index
-            self._in_flight.append(taken.popleft())
+            self._in_flight.add(taken.popleft())
 
     def _persisted(self, mark: Mark) -> None:
-        for proposal in self._in_flight:
-            if proposal.index > mark.index:
-                break
-            if not proposal.waits_for_commit:
-                proposal.succeed(proposal.offset)
+        self._in_flight.persisted(mark.index)
         self.raft.persisted(mark)
         self._pump()
 
@@ -405,16 +398,11 @@ class ReplicatedLog:
 
     def _disk_is_full(self) -> None:
         error = DiskFull(f"the disk ran full while {self.name} was written")
-        for proposal in self._in_flight:
-            proposal.fail(error)
-            self._doubtful_index = proposal.index
+        self._in_flight.doubt(error)
         self._queue.fail(error)
 
     def _fail_proposals(self, error: PenstockError) -> None:
-        for proposal in self._in_flight:
-            proposal.fail(error)
-        self._in_flight.clear()
-        self._doubtful_index = EntryIndex(0)
+        self._in_flight.fail(error)
         self._queue.fail(error)
 
     # Driving consensus.
@@ -605,6 +593,7 @@ class ReplicatedLog:
                 entry = self._entry_to_apply(index)
             except (OSError, PenstockError) as damage:
                 self._damaged(damage)
+                self._in_flight.tell_committed()
                 return
             self._apply_entry(entry)
         self.applied_index = EntryIndex(end - 1)
@@ -612,9 +601,7 @@ class ReplicatedLog:
         if self.is_serving != self._was_serving:
             self._notice_leadership()
         # Those who publish wait for this; everybody else can wait for them.
-        committed, self._committed = self._committed, []
-        for call in committed:
-            call()
+        self._in_flight.tell_committed()
         self._wake_watchers()
         while self._applied_waiters and self._applied_waiters[0][0] < end:
             waiter = self._applied_waiters.pop(0)[1]
@@ -629,9 +616,7 @@ class ReplicatedLog:
         return self._stored_entry(index)
 
     def _apply_entry(self, entry: Entry) -> None:
-        proposal = None
-        if self._in_flight and self._in_flight[0].index == entry.index:
-            proposal = self._in_flight.popleft()
+        proposal = self._in_flight.take(entry.index)
         if entry.kind is RaftKind.RECORDS:
             self._apply_records(entry, proposal)
         elif entry.kind is RaftKind.STATE:
@@ -650,9 +635,7 @@ class ReplicatedLog:
         self.high_watermark = Offset(offset + header.last_offset_delta + 1)
         self.machine.apply_records(header, offset, entry.payload)
         if proposal is not None:
-            proposal.succeed(offset)
-            if proposal.on_committed is not None:
-                self._committed.append(proposal.on_committed)
+            self._in_flight.records_applied(proposal)
 
     def _apply_state(self, entry: Entry, proposal: Proposal | None) -> None:
         state = StateEntry(entry.index, entry.term, self.high_watermark, bytes(entry.payload))
@@ -662,19 +645,8 @@ class ReplicatedLog:
             if proposal is not None:
                 proposal.fail(refusal)
         else:
-            if self._in_flight and self._in_flight[0].index == entry.index:
-                self._share_out(entry.index, proposal, result)
-            elif proposal is not None:
-                proposal.succeed(result)
-
-    def _share_out(self, index: int, first: Proposal | None, results: list[Any]) -> None:
-        """Answer all those who share an entry."""
-        assert first is not None, "those who share an entry are in flight together"
-        proposals = [first]
-        while self._in_flight and self._in_flight[0].index == index:
-            proposals.append(self._in_flight.popleft())
-        for proposal, result in zip(proposals, results, strict=True):
-            proposal.settle(result)
+            if proposal is not None:
+                self._in_flight.state_applied(proposal, result)
 
     async def wait_applied(self, index: int) -> None:
         """Wait until this replica has applied the entry at `index`; raise when it never will."""

@@ -175,8 +175,8 @@ class TopicMachine:
         return self._apply_other(event, entry)
 
     def bundle(self, payloads: Sequence[bytes]) -> bytes:
-        """Return one entry with several events of queue groups."""
-        return encode_bundle(payloads)
+        """Return one entry with several events of queue groups, each of them encoded."""
+        return b"".join((_ARRAY.pack(_ARRAY_CODE, len(payloads)), *payloads))
 
     def _apply_delivery(self, event: DeliveryEvent, entry: StateEntry) -> Change:
         change = self.delivery.apply(event, end=entry.next_offset)
@@ -306,11 +306,6 @@ def encode_fenced(event: Fenced) -> bytes:
 def encode_delivery(event: DeliveryEvent) -> bytes:
     """Return the state entry of an event of a queue group."""
     return _encode(event)
-
-
-def encode_bundle(payloads: Sequence[bytes]) -> bytes:
-    """Return the state entry of several events of queue groups, each of them encoded."""
-    return b"".join((_ARRAY.pack(_ARRAY_CODE, len(payloads)), *payloads))
 
 
 def decode_event(payload: Buffer) -> Event:

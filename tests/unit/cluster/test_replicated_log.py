@@ -19,6 +19,7 @@ from penstock.errors import (
 )
 from penstock.ids import EntryIndex, Offset
 from penstock.log import StateEntry
+from penstock.raft import Entry
 from penstock.record import BatchHeader, Buffer
 from penstock.testing import MachineStopped
 from tests.unit.cluster.workplaces import DIRECTORY, SimMachine, batch, run, settle, turn
@@ -186,6 +187,54 @@ def test_one_who_hears_of_a_commit_may_propose_the_next_at_once() -> None:
 
         assert [answer.result() for answer in answers] == [0, 1, 2, 3, 4]
         assert log.is_idle
+
+    run(scene())
+
+
+def test_one_whose_batch_is_committed_hears_of_it_although_the_next_entry_is_damaged(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def scene() -> None:
+        log = await SimMachine().replicated_log(Diary())
+        found, second = log._entry_to_apply, log.log.next_index + 1
+        heard: list[str] = []
+
+        def damaged(index: int) -> Entry:
+            if index == second:
+                raise Corruption("the second entry is damaged")
+            return found(index)
+
+        monkeypatch.setattr(log, "_entry_to_apply", damaged)
+        machine_is_busy = log.run_exclusive(lambda: None)
+        waiting = asyncio.ensure_future(machine_is_busy)
+        await asyncio.sleep(0)
+        for name in ("first", "second"):
+            log.propose_records(
+                batch(name.encode()), on_settled=lambda name=name: heard.append(name)
+            )
+        await waiting
+        await turn()
+
+        assert "first" in heard
+        assert isinstance(log.failure, Corruption)
+
+    run(scene())
+
+
+def test_one_who_fails_to_hear_of_a_commit_harms_nobody() -> None:
+    async def scene() -> None:
+        log = await SimMachine().replicated_log(Diary())
+        heard: list[str] = []
+
+        def fail() -> None:
+            raise RuntimeError("the one who asked is broken")
+
+        log.propose_records(batch(b"a"), on_settled=fail)
+        log.propose_records(batch(b"b"), on_settled=lambda: heard.append("b"))
+        await turn()
+
+        assert heard == ["b"]
+        assert await log.propose_records(batch(b"c")) == 2
 
     run(scene())
 

@@ -1,10 +1,11 @@
 """`/v1/topics/{topic}/groups/{group}/...`: receive messages and say what came of them."""
 
 from collections.abc import Mapping, Sequence
+from typing import TypedDict
 
 from msgspec import UNSET
 
-from penstock.broker import Message, Nack, Reject, TopicReceipt
+from penstock.broker import Exchanged, Message, Nack, Reject, TopicReceipt
 from penstock.errors import PenstockError
 from penstock.protocols.http.answers import Failure
 from penstock.protocols.http.contents import show_headers, to_text
@@ -19,6 +20,7 @@ from penstock.protocols.http.message_bodies import (
     ExtendBody,
     FailedReceipt,
     NackBody,
+    ReceiveBody,
     ReceivedMessage,
     ReceivedMessages,
     RejectBody,
@@ -57,28 +59,11 @@ def receiving_endpoints(view: NodeView, failures: Failures) -> list[Endpoint]:
 def _receiving(view: NodeView, failures: Failures) -> list[Endpoint]:
     async def receive(path: Mapping[str, str], content: bytes) -> bytes:
         body = decode_body(content, ExchangeBody)
-        wait_ms = read_duration_ms("wait", body.wait, max_ms=WAIT_MS_MAX)
-        lease_ms = _lease_ms(body.lease)
+        terms = _terms(body)
         if not body.ack:
-            found = await view.queues.receive(
-                *_place(path),
-                count_max=body.max,
-                wait_ms=wait_ms,
-                lease_ms=lease_ms,
-                consumer=body.consumer,
-            )
-            return encode_json(ReceivedMessages(messages=[show_message(each) for each in found]))
-        outcomes, found = await view.queues.ack_and_receive(
-            *_place(path),
-            body.ack,
-            count_max=body.max,
-            wait_ms=wait_ms,
-            lease_ms=lease_ms,
-            consumer=body.consumer,
-        )
-        messages = [show_message(each) for each in found]
-        acked = _settled(body.ack, outcomes, failures)
-        return encode_json(ExchangedMessages(messages=messages, acked=acked))
+            return _received(await view.queues.receive(*_place(path), **terms))
+        exchanged = await view.queues.ack_and_receive(*_place(path), body.ack, **terms)
+        return _exchanged(body.ack, exchanged, failures)
 
     return [
         Endpoint(
@@ -102,31 +87,12 @@ def _receiving(view: NodeView, failures: Failures) -> list[Endpoint]:
 def _receiving_any(view: NodeView, failures: Failures) -> list[Endpoint]:
     async def receive_any(path: Mapping[str, str], content: bytes) -> bytes:
         body = decode_body(content, ExchangeAnyBody)
-        wait_ms = read_duration_ms("wait", body.wait, max_ms=WAIT_MS_MAX)
-        lease_ms = _lease_ms(body.lease)
+        topics, group, terms = body.topics, path["group"], _terms(body)
         if not body.ack:
-            found = await view.queues.receive_any(
-                body.topics,
-                path["group"],
-                count_max=body.max,
-                wait_ms=wait_ms,
-                lease_ms=lease_ms,
-                consumer=body.consumer,
-            )
-            return encode_json(ReceivedMessages(messages=[show_message(each) for each in found]))
+            return _received(await view.queues.receive_any(topics, group, **terms))
         done = [TopicReceipt(each.topic, each.receipt) for each in body.ack]
-        outcomes, found = await view.queues.ack_and_receive_any(
-            body.topics,
-            path["group"],
-            done,
-            count_max=body.max,
-            wait_ms=wait_ms,
-            lease_ms=lease_ms,
-            consumer=body.consumer,
-        )
-        messages = [show_message(each) for each in found]
-        acked = _settled(done, outcomes, failures)
-        return encode_json(ExchangedMessages(messages=messages, acked=acked))
+        exchanged = await view.queues.ack_and_receive_any(topics, group, done, **terms)
+        return _exchanged(done, exchanged, failures)
 
     return [
         Endpoint(
@@ -244,6 +210,36 @@ def _refusing(view: NodeView, failures: Failures) -> list[Endpoint]:
 
 def _place(path: Mapping[str, str]) -> tuple[str, str]:
     return path["topic"], path["group"]
+
+
+class _Terms(TypedDict):
+    """How much a consumer wants, and on which terms."""
+
+    count_max: int
+    wait_ms: int
+    lease_ms: int | None
+    consumer: str
+
+
+def _terms(body: ReceiveBody) -> _Terms:
+    return {
+        "count_max": body.max,
+        "wait_ms": read_duration_ms("wait", body.wait, max_ms=WAIT_MS_MAX),
+        "lease_ms": _lease_ms(body.lease),
+        "consumer": body.consumer,
+    }
+
+
+def _received(found: Sequence[Message]) -> bytes:
+    return encode_json(ReceivedMessages(messages=[show_message(each) for each in found]))
+
+
+def _exchanged(
+    done: Sequence[str | TopicReceipt], exchanged: Exchanged, failures: Failures
+) -> bytes:
+    messages = [show_message(each) for each in exchanged.messages]
+    acked = _settled(done, exchanged.outcomes, failures)
+    return encode_json(ExchangedMessages(messages=messages, acked=acked))
 
 
 def _lease_ms(lease: str | float | None) -> int | None:
