@@ -335,3 +335,8 @@ def test_leases_are_renewed_on_a_loop_too(node: NodeProcess) -> None:
             return await client.receive(topic, "billing") == []
 
     assert any(asyncio.run(is_kept(lease_s)) for lease_s in LEASES_S)
+
+
+def test_an_exchange_without_a_topic_is_refused_in_words(client: Client) -> None:
+    with pytest.raises(InvalidRequest, match=r"at `\$\.topics`"):
+        client.ack_and_receive([], "group", [])

@@ -177,7 +177,7 @@ def exchange_call(
             )
     by_place = {(message.topic, message.receipt): message for message in done}
     body = _receive_body(wait_s, options)
-    if {*topics, *(topic for topic, _ in by_place)} == {topics[0]}:
+    if topics and {*topics, *(topic for topic, _ in by_place)} == {topics[0]}:
         path = path_of("v1", "topics", topics[0], "groups", group, "receive")
         body["ack"] = [receipt for _, receipt in by_place]
     else:

@@ -106,7 +106,8 @@ def _check_text(raw_path: bytes) -> None:
     try:
         unquote_to_bytes(raw_path).decode()
     except UnicodeDecodeError:
-        raise InvalidRequest(f"the path {raw_path[:200].decode()} is not UTF-8") from None
+        shown = raw_path[:200].decode("ascii", "backslashreplace")
+        raise InvalidRequest(f"the path {shown} is not UTF-8") from None
 
 
 def counted(call: Call, name: str, statistics: Statistics) -> Call:
