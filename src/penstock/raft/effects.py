@@ -95,8 +95,8 @@ class Effects(Value, frozen=True):
     replications: Sequence[Replicate]
     commit_index: EntryIndex
     """Entries up to here are persisted on a majority and may be acknowledged to producers."""
-    apply_start: EntryIndex
-    apply_end: EntryIndex
+    apply_start: int
+    apply_end: int
     """Committed entries to apply, half open. All of them are persisted here, too."""
     reads: Sequence[ReadState]
     reads_refused: Sequence[int]

@@ -152,11 +152,14 @@ class LeaderRules(FollowerRules):
                 self._send_append(progress, self._nothing_from(progress.next))
 
     def _stretch_from(self, start: int) -> "_Stretch":
-        entries, size_bytes = self._log.tail_from(start, self._settings.append_bytes_max)
-        return _Stretch(start, self._log.term_at(start - 1), entries, size_bytes)
+        log, prev_index = self._log, EntryIndex(start - 1)
+        entries, size_bytes = log.tail_from(start, self._settings.append_bytes_max)
+        end = start + len(entries)
+        return _Stretch(start, end, prev_index, log.term_at(prev_index), entries, size_bytes)
 
     def _nothing_from(self, start: int) -> "_Stretch":
-        return _Stretch(start, self._log.term_at(start - 1), (), 0)
+        prev_index = EntryIndex(start - 1)
+        return _Stretch(start, start, prev_index, self._log.term_at(prev_index), (), 0)
 
     def _send_stored(self, progress: Progress) -> None:
         """Have entries sent that must be read from the log first."""
@@ -190,13 +193,13 @@ class LeaderRules(FollowerRules):
                 self._node,
                 progress.node,
                 self.term,
-                EntryIndex(stretch.start - 1),
+                stretch.prev_index,
                 stretch.prev_term,
                 self.commit_index,
                 stretch.entries,
             )
         )
-        progress.sent(stretch.start + len(stretch.entries), stretch.size_bytes)
+        progress.sent(stretch.end, stretch.size_bytes)
 
     def _offer_snapshot(self, progress: Progress) -> None:
         snapshot = self._log.snapshot()
@@ -380,9 +383,11 @@ class LeaderRules(FollowerRules):
 
 
 class _Stretch(Value, frozen=True):
-    """Entries from `start` on, as one append carries them, and the term of the one before."""
+    """Entries from `start` on, as one append carries them, and what comes before."""
 
     start: int
+    end: int
+    prev_index: EntryIndex
     prev_term: Term | None
     entries: Sequence[Entry]
     size_bytes: int

@@ -331,7 +331,7 @@ class RaftNode(RestRules):
         if apply_last <= self._apply_given:
             if write is None and not self._has_news():
                 return None
-            apply_last = EntryIndex(self._apply_given)
+            apply_last = self._apply_given
         return self._bundle(write, apply_last)
 
     @property
@@ -360,8 +360,8 @@ class RaftNode(RestRules):
             self._messages,
             self._replications,
             self.commit_index,
-            EntryIndex(self._apply_given + 1),
-            EntryIndex(apply_last + 1),
+            self._apply_given + 1,
+            apply_last + 1,
             self._take_reads() if self._reads else (),
             self._reads_refused,
             self._snapshot_wanted,

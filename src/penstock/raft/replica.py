@@ -117,7 +117,7 @@ class Replica:
         )
         self._memberships.commit(self.commit_index)
         self._applied: int = recovered.applied
-        self._apply_given: int = recovered.applied
+        self._apply_given = recovered.applied
         self._reported_commit = self.commit_index
         self._is_hard_changed = False
         self._hard_sequence = 0
