@@ -241,6 +241,7 @@ class QueueGroups:
 
     async def _status_here(self, request: _Look) -> PartitionGroupStatus:
         partition = self._partition(request)
+        await partition.queue.wait_leases(request.group)
         ledger = _books(partition, request.group)
         start, end = int(partition.start_offset), int(partition.high_watermark)
         floor = min(max(ledger.floor, start), end)
@@ -258,7 +259,9 @@ class QueueGroups:
         )
 
     async def _in_flight_here(self, request: _Look) -> list[InFlight]:
-        ledger = _books(self._partition(request), request.group)
+        partition = self._partition(request)
+        await partition.queue.wait_leases(request.group)
+        ledger = _books(partition, request.group)
         found = (
             InFlight(
                 f"{request.partition}-{offset}",

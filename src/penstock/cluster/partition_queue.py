@@ -72,6 +72,8 @@ _PASSED_MAX = 20_000
 _EXPIRIES_MAX = 5_000
 # One who was woken has this long to take what is there before the next is woken.
 _WAKE_NEXT_S = 0.02
+# Whoever looks at the books waits this long for leases that are not committed.
+_LEASES_WAIT_S = 1.0
 # How soon a dispatcher is tried again that could not be built.
 _LOOK_AGAIN_MS = 500
 # The wall clock, which deadlines go by, may be set while the timer waits.
@@ -85,8 +87,9 @@ class _Desk:
     group: str
     dispatcher: Dispatcher | None = None
     order: OrderMode = OrderMode.PARALLEL
-    # Leases that are proposed and not decided.
+    # Leases that are proposed and not decided, and the last of them.
     undecided: int = 0
+    newest_lease: "asyncio.Future[Change] | None" = None
     # Resets and deletions that are proposed and not decided.
     barriers: int = 0
     waiters: deque[Waiter] = field(default_factory=deque)
@@ -245,6 +248,7 @@ class PartitionQueue:
             raise
         dispatcher.reserve(event)
         desk.undecided += 1
+        desk.newest_lease = proposed
         proposed.add_done_callback(partial(self._lease_decided, desk))
         self._arm(until_ms)
         if desk.waiters:
@@ -262,6 +266,13 @@ class PartitionQueue:
             desk.dispatcher = None
         if desk.dispatcher is None and not desk.undecided:
             self._wake(desk)
+
+    async def wait_leases(self, group: str) -> None:
+        """Let the books know of all that has gone out; they may not, when that takes long."""
+        desk = self._desks.get(group)
+        if desk is not None and desk.undecided and desk.newest_lease is not None:
+            self.log.flush_waiting()
+            await asyncio.wait([desk.newest_lease], timeout=_LEASES_WAIT_S)
 
     # What consumers answer.
 
