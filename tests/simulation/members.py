@@ -118,9 +118,13 @@ class GroupsBooks:
             require(not seen & owned, "a partition has two owners", group, member, seen & owned)
             seen |= owned
 
-    def confirmed(self, place: Place, term: int) -> int:
-        """How many values a leader of this term must know of: a consumer was told so."""
-        count = self._confirmed.get(place, 0)
+    def confirmed(self, place: Place) -> int:
+        """How many values whoever answers must know of: a consumer was told so."""
+        return self._confirmed.get(place, 0)
+
+    def confirmed_to(self, place: Place, term: int) -> int:
+        """How many of them a leader of this term must know of by itself."""
+        count = self.confirmed(place)
         return count if count and self.positions[place][count - 1][0] <= term else 0
 
     def check_fetched(self, place: Place, found: int | None, *, known: int) -> None:
@@ -247,7 +251,7 @@ class Committer(Caller):
 
         def fetch(node: "Node", reply: Reply) -> None:
             assert node.log is not None
-            known = self._books.confirmed(place, node.log.term)
+            known = self._books.confirmed_to(place, node.log.term)
 
             def command(ticket: int) -> FetchOffsets:
                 return FetchOffsets(ticket=ticket, group_id=self._group, partitions=(partition,))

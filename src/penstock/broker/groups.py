@@ -20,7 +20,14 @@ import msgspec
 from penstock.clock import Clock
 from penstock.cluster import RecordlessMachine, ReplicatedLog, Topic, Workplace
 from penstock.config import NodeOptions
-from penstock.errors import DiskFull, InvalidGroupId, NotCoordinator, PenstockError, ShuttingDown
+from penstock.errors import (
+    DiskFull,
+    InvalidGroupId,
+    NotCoordinator,
+    PenstockError,
+    ShuttingDown,
+    Unavailable,
+)
 from penstock.groups import (
     Answer,
     Command,
@@ -127,12 +134,25 @@ class Groups:
 
     async def ask(self, group_id: str, command: Callable[[int], Command]) -> Answer:
         """Carry out a command on a group; `command` is given the ticket to put into it."""
+        return await self._driver_of(group_id).ask(command, next(self._tickets))
+
+    async def ask_currently(self, group_id: str, command: Callable[[int], Command]) -> Answer:
+        """The same for a command that changes nothing, and must know of all that others changed."""
+        driver = self._driver_of(group_id)
+        try:
+            await driver.log.wait_current()
+        except Unavailable as error:
+            reason = f"group {group_id!r} may be kept by another node: {error}"
+            raise NotCoordinator(reason) from error
+        return await driver.ask(command, next(self._tickets))
+
+    def _driver_of(self, group_id: str) -> "_ShardDriver":
         if not group_id:
             raise InvalidGroupId("a consumer group needs a name, an empty one was given")
         driver = self._drivers.get(self.shard_of(group_id))
         if driver is None:
             raise NotCoordinator(f"group {group_id!r} is kept by other nodes")
-        return await driver.ask(command, next(self._tickets))
+        return driver
 
     async def list_groups(self, states: frozenset[str], types: frozenset[str]) -> list[Answer]:
         """Ask every shard for its groups."""

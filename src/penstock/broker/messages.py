@@ -361,7 +361,7 @@ class Messages:
 
     async def _bounds_here(self, request: _Bounds) -> tuple[int, int]:
         partition = self._cluster.partition(TopicPartition(request.topic, request.partition))
-        partition.check_serving()
+        await partition.wait_current()
         return partition.start_offset, partition.high_watermark
 
 

@@ -230,6 +230,13 @@ class QueueGroups:
         partition.check_serving()
         return partition
 
+    async def _current_partition(self, request: _Look) -> Partition:
+        """Return a partition whose books tell all that anybody was told."""
+        partition = self._partition(request)
+        await partition.wait_current()
+        await partition.queue.wait_leases(request.group)
+        return partition
+
     async def _create_here(self, request: _Create) -> bool:
         partition = self._partition(request)
         await partition.queue.create_group(request.group, partition.high_watermark)
@@ -240,8 +247,7 @@ class QueueGroups:
         return True
 
     async def _status_here(self, request: _Look) -> PartitionGroupStatus:
-        partition = self._partition(request)
-        await partition.queue.wait_leases(request.group)
+        partition = await self._current_partition(request)
         ledger = _books(partition, request.group)
         start, end = int(partition.start_offset), int(partition.high_watermark)
         floor = min(max(ledger.floor, start), end)
@@ -259,8 +265,7 @@ class QueueGroups:
         )
 
     async def _in_flight_here(self, request: _Look) -> list[InFlight]:
-        partition = self._partition(request)
-        await partition.queue.wait_leases(request.group)
+        partition = await self._current_partition(request)
         ledger = _books(partition, request.group)
         found = (
             InFlight(

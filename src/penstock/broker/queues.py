@@ -262,6 +262,7 @@ class Queues:
                 queue = self._queue(request.topic, number)
                 if request.group not in queue.groups:
                     await queue.create_group(request.group, queue.start_offset)
+                await queue.wait_ready(request.group, request.consumer)
                 delivery = queue.receive_nowait(
                     request.group,
                     count_max=request.count_max - len(messages),

@@ -329,6 +329,7 @@ class ShareGroups:
         if group_id not in queue.groups:
             await self._make_sure_of(partition.place.topic, group_id)
             await queue.create_group(group_id, queue.start_offset)
+        await queue.wait_ready(group_id, member_id)
         delivery = queue.receive_nowait(
             group_id, count_max=count_max, lease_ms=None, consumer=member_id
         )

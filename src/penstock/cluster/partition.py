@@ -313,6 +313,10 @@ class Partition:
         """Raise when this node cannot tell where the partition starts and ends."""
         self.log.check_serving()
 
+    async def wait_current(self) -> None:
+        """Wait until it is certain that no other node leads, and knows more; raise when one may."""
+        await self.log.wait_current()
+
     def find_time(self, timestamp: int) -> Record | None:
         """Return the first readable record at or after `timestamp`."""
         self.fence.check_reads()

@@ -182,6 +182,14 @@ class PartitionQueue:
 
     # Handing out.
 
+    async def wait_ready(self, group: str, consumer: str) -> None:
+        """Before messages go out, make sure that no other leader has settled them meanwhile.
+
+        A leader that was replaced without knowing it would hand out what was acked elsewhere.
+        """
+        if not self.log.is_alone and self.has_ready(group, consumer):
+            await self.log.wait_current()
+
     def receive_nowait(
         self,
         group: str,

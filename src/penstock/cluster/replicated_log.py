@@ -20,6 +20,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final, Protocol
 
+from penstock.cluster.current_reads import CurrentReads
 from penstock.cluster.in_flight import InFlight
 from penstock.cluster.learner_pace import LearnerPace
 from penstock.cluster.log_view import StoredLog
@@ -140,6 +141,7 @@ class ReplicatedLog:
         self._was_serving = False
         self._watchers: set[Callable[[], None]] = set()
         self._applied_waiters: list[tuple[int, asyncio.Future[None]]] = []
+        self._current_reads = CurrentReads(workplace.loop)
         self.is_snapshotting = False
         hard_state_file = HardStateFile(workplace.disk, directory)
         self._storage = ReplicaStorage(
@@ -482,6 +484,8 @@ class ReplicatedLog:
             self._replicate(order)
         if effects.apply_start < effects.apply_end:
             self._apply(effects.apply_start, effects.apply_end)
+        if effects.reads or effects.reads_refused:
+            self._current_reads.settle(effects)
         if effects.snapshot_wanted is not None:
             self.on_snapshot_wanted(effects.snapshot_wanted)
 
@@ -662,6 +666,20 @@ class ReplicatedLog:
 
     # Reading.
 
+    async def wait_current(self) -> None:
+        """Wait until it is certain that nobody was told of anything that is not applied here.
+
+        What was told after this was called does not count. Raises when another node may lead.
+        """
+        self.check_serving()
+        if not self.is_alone:
+            await self._current_reads.wait(self._ask_to_read)
+            self.check_serving()
+
+    def _ask_to_read(self, number: int) -> None:
+        self.raft.read_index(number)
+        self._pump()
+
     def read(self, offset: int, *, start_offset: int, bytes_max: int) -> FileRange | None:
         """Return committed batches from the one that holds `offset`, or None at the end."""
         self.check_serving()
@@ -740,7 +758,7 @@ class ReplicatedLog:
         logger.error("replica failed", extra={"log": self.name, "reason": str(failure)})
         self._storage.fail(failure)
         self._fail_proposals(failure)
-        self._fail_applied_waiters(failure)
+        self._fail_readers(failure)
         self.on_leadership()
         self._wake_watchers()
 
@@ -750,7 +768,8 @@ class ReplicatedLog:
         else:
             self.fail(StorageFailed(f"{self.name} cannot be read: {damage}"))
 
-    def _fail_applied_waiters(self, error: PenstockError) -> None:
+    def _fail_readers(self, error: PenstockError) -> None:
+        self._current_reads.refuse_all(error)
         for _, waiter in self._applied_waiters:
             if not waiter.done():
                 waiter.set_exception(error)
@@ -764,7 +783,7 @@ class ReplicatedLog:
         await self._storage.stop()
         closed = NotLeader(f"{self.name} is closed on this node")
         self._fail_proposals(closed)
-        self._fail_applied_waiters(closed)
+        self._fail_readers(closed)
         if self.failure is None:
             await self.save_snapshot()
             await self._workplace.loop.run_in_executor(self._workplace.executor, self.log.close)

@@ -93,8 +93,7 @@ class Committer(Actor):
 
     async def _fetch(self, broker: Broker, group: str, place: TopicPartition) -> None:
         books = self._books(broker, group)
-        term = broker.cluster.replicas.log_of(_shard_of(broker, group)).term
-        known = books.confirmed((group, *place), int(term))
+        known = books.confirmed((group, *place))
         found = await self._fetched(broker, group, place)
         if found is not None or not self._is_outlived(broker, group, place):
             books.check_fetched((group, *place), found, known=known)
@@ -117,7 +116,7 @@ class Committer(Actor):
         def fetch(ticket: int) -> FetchOffsets:
             return FetchOffsets(ticket=ticket, group_id=group, partitions=(place,))
 
-        answer = await broker.groups.ask(group, fetch)
+        answer = await broker.groups.ask_currently(group, fetch)
         assert isinstance(answer, OffsetsFetched)
         row = answer.offsets.get(place)
         topic = broker.metadata.topics.get(place.topic)

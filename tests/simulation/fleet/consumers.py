@@ -27,11 +27,33 @@ class Held(NamedTuple):
     books: PartitionBooks
 
 
+class Settled:
+    """What consumers were told is settled: whoever asks after that does not get it."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._first: dict[tuple[str, PartitionBooks, int], int] = {}
+
+    def note(self, group: str, books: PartitionBooks, offset: int) -> None:
+        """An ack was accepted."""
+        self.count += 1
+        self._first.setdefault((group, books, offset), self.count)
+
+    def check_open(self, group: str, books: PartitionBooks, offset: int, known: int) -> None:
+        """A message has come to one who asked when so many acks were accepted."""
+        first = self._first.get((group, books, offset))
+        is_open = first is None or first > known
+        require(is_open, "a message comes back that was acked before", group, offset)
+
+
 class Consumer(Actor):
     """Receives for one group, and answers in every way that there is, or not at all."""
 
-    def __init__(self, fleet: "Fleet", interval_us: int, *, group: str, name: str) -> None:
+    def __init__(
+        self, fleet: "Fleet", interval_us: int, settled: "Settled", *, group: str, name: str
+    ) -> None:
         super().__init__(fleet, interval_us)
+        self._settled = settled
         self._name = name
         self.acked = 0
         self._group = group
@@ -57,14 +79,17 @@ class Consumer(Actor):
         topic = self._random.choice(names)
         count_max = _RECEIVE_MAX if self._is_gentle else 1 + int(_RECEIVE_MAX * self._draw())
         wait_ms = 0 if self._draw() < 0.7 else 300
+        known = self._settled.count
         messages = await broker.queues.receive(
             topic, self._group, count_max=count_max, wait_ms=wait_ms, consumer=self._name
         )
-        self._hold(topic, messages)
+        self._hold(topic, messages, known)
 
-    def _hold(self, topic: str, messages: Sequence[Message]) -> None:
+    def _hold(self, topic: str, messages: Sequence[Message], known: int) -> None:
         for message in messages:
-            self._held.append(Held(topic, message.receipt, self._known(message)))
+            books = self._known(message)
+            self._settled.check_open(self._group, books, message.offset, known)
+            self._held.append(Held(topic, message.receipt, books))
 
     def _draw(self) -> float:
         return self._random.random()
@@ -106,17 +131,20 @@ class Consumer(Actor):
     async def _ack(self, broker: Broker, topic: str, those: list[Held]) -> None:
         self._say("ack", those)
         receipts = [each.receipt for each in those]
+        known = self._settled.count
         if self._draw() < 0.5:
             outcomes = await broker.queues.ack(topic, self._group, receipts)
         else:
             outcomes, messages = await broker.queues.ack_and_receive(
                 topic, self._group, receipts, count_max=_RECEIVE_MAX, consumer=self._name
             )
-            self._hold(topic, messages)
+            self._hold(topic, messages, known)
         for each, outcome in zip(those, outcomes, strict=True):
             if outcome is None:
                 self.acked += 1
-                each.books.check_acked(self._group, parse_receipt(each.receipt).offset)
+                offset = parse_receipt(each.receipt).offset
+                each.books.check_acked(self._group, offset)
+                self._settled.note(self._group, each.books, offset)
 
     async def _nack(self, broker: Broker, topic: str, those: list[Held]) -> None:
         self._say("nack", those)
@@ -141,8 +169,9 @@ class Consumers:
         self._fleet = fleet
         self.groups = ("eaters", "sellers")[: fleet.random.choice((1, 1, 2))]
         interval_us = int(100_000 * (1 + 3 * fleet.random.random()))
+        settled = Settled()
         self.all = [
-            Consumer(fleet, interval_us, group=group, name=name)
+            Consumer(fleet, interval_us, settled, group=group, name=name)
             for group in self.groups
             for name in ("one", "other")
         ]

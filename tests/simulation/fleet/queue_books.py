@@ -5,8 +5,8 @@ replica applies it. First applications come in the order of the log, whoever mak
 that begins with a snapshot has it from one that has applied what lies before.
 
 What a leader hands out is compared with what it must know: everything that terms before its own
-have made final, and of its own term what it has applied. So a leader that is deposed and does not
-know it yet may hand out what was acked elsewhere meanwhile; its lease is never committed.
+have made final, and of its own term what it has applied. A leader that is deposed and does not know
+it yet must not hand out what was acked elsewhere meanwhile: consumers look after that.
 """
 
 from collections import defaultdict

@@ -116,7 +116,7 @@ async def _described(
     group_id: GroupId, context: Context, operations: i32
 ) -> describe_out.DescribedGroup:
     try:
-        group = await context.broker.groups.ask(
+        group = await context.broker.groups.ask_currently(
             group_id, lambda ticket: DescribeGroup(ticket=ticket, group_id=group_id)
         )
     except PenstockError as error:

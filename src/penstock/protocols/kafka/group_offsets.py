@@ -190,7 +190,7 @@ async def _group_offsets(
 ) -> fetch_out.OffsetFetchResponseGroup:
     wanted = _wanted(group)
     try:
-        answer = await context.broker.groups.ask(
+        answer = await context.broker.groups.ask_currently(
             group.group_id,
             lambda ticket: FetchOffsets(
                 ticket=ticket,

@@ -1,5 +1,7 @@
 """ListOffsets and OffsetForLeaderEpoch: from times and leader epochs to offsets."""
 
+import asyncio
+
 from kio.schema.errors import ErrorCode
 from kio.schema.list_offsets.v8 import request as list_in
 from kio.schema.list_offsets.v8 import response as list_out
@@ -35,28 +37,32 @@ async def _list_offsets(
     return list_out.ListOffsetsResponse(
         throttle_time=NO_THROTTLE,
         topics=tuple(
-            list_out.ListOffsetsTopicResponse(
-                name=topic.name,
-                partitions=tuple(
-                    _partition_offset(
-                        TopicPartition(topic.name, wanted.partition_index), wanted, context
-                    )
-                    for wanted in topic.partitions
-                ),
-            )
-            for topic in request.topics
+            await asyncio.gather(*(_topic_offsets(topic, context) for topic in request.topics))
         ),
     )
 
 
-def _partition_offset(
+async def _topic_offsets(
+    topic: list_in.ListOffsetsTopic, context: Context
+) -> list_out.ListOffsetsTopicResponse:
+    found = await asyncio.gather(
+        *(
+            _partition_offset(TopicPartition(topic.name, wanted.partition_index), wanted, context)
+            for wanted in topic.partitions
+        )
+    )
+    return list_out.ListOffsetsTopicResponse(name=topic.name, partitions=tuple(found))
+
+
+async def _partition_offset(
     place: TopicPartition, wanted: list_in.ListOffsetsPartition, context: Context
 ) -> list_out.ListOffsetsPartitionResponse:
     try:
         partition = context.broker.partition(place)
         check_epoch(partition, wanted.current_leader_epoch)
-        # A follower learns of commits later than clients do: its end would seem to go back.
-        partition.check_serving()
+        # A follower, and a leader that was replaced, learns of commits later than clients do: its
+        # end would seem to go back.
+        await partition.wait_current()
         offset, timestamp = _find_offset(partition, wanted.timestamp)
     except PenstockError as error:
         return list_out.ListOffsetsPartitionResponse(
