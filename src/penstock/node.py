@@ -130,7 +130,7 @@ class Node:
         app = create_app(
             self._broker,
             body_bytes_max=options.http_body_bytes_max,
-            queue_door=GuestDoor(queues.answer, SQS_BODY_BYTES_MAX),
+            queue_door=GuestDoor(queues.answer, SQS_BODY_BYTES_MAX, queues.is_for_callers_alone),
         )
         try:
             self._http = await serve_http(

@@ -40,6 +40,15 @@ async def long(request: Request) -> PlainTextResponse:
     return PlainTextResponse(f"long {len(await request.body())}")
 
 
+async def wait(_path: Mapping[str, str], _body: bytes) -> bytes:
+    try:
+        await asyncio.sleep(WAIT_S)
+    except asyncio.CancelledError:
+        GIVEN_UP[-1].set()
+        raise
+    return b"{}"
+
+
 class Told(NamedTuple):
     """What a guest answers: all that it was told."""
 
@@ -53,14 +62,20 @@ async def guest(request: WholeRequest) -> Told:
         return Told(413, {"Content-Type": "text/plain"}, b"too large")
     if request.body == b"broken":
         raise RuntimeError("a fault of the guest")
+    if request.body == b"wait":
+        await wait({}, b"")
     parts = (request.method, request.site, request.path, request.query, request.headers["x-of"])
     return Told(418, {"Content-Type": "text/plain", "X-To": "you"}, "|".join(parts).encode())
 
 
+# Set when a wait is given up; each test has one of its own.
+GIVEN_UP: list[asyncio.Event] = []
 SHORTCUT = Shortcut(short, LIMIT_BYTES)
-GUEST = GuestDoor(guest, LIMIT_BYTES)
+WAIT = Shortcut(wait, LIMIT_BYTES, is_for_callers_alone=True)
+GUEST = GuestDoor(guest, LIMIT_BYTES, lambda request: request.body == b"wait")
 SHORTCUTS: Shapes[Shortcut | GuestDoor] = Shapes()
 SHORTCUTS.add("POST", "/things/{name}/put", SHORTCUT)
+SHORTCUTS.add("POST", "/wait", WAIT)
 SHORTCUTS.add("POST", "/", GUEST)
 STATISTICS = Statistics()
 SHORT_WAY = ShortWay(SHORTCUTS, Failures(STATISTICS))
@@ -82,6 +97,7 @@ APP = Starlette(
     routes=[
         Route("/things/{name}/put", in_words, methods=["POST"]),
         Route("/long", long, methods=["GET", "POST"]),
+        Route("/wait", in_full(WAIT), methods=["POST"]),
         Route("/", through(GUEST), methods=["POST"]),
     ],
 )
@@ -317,3 +333,28 @@ def test_a_client_that_leaves_before_its_answer_disturbs_nobody() -> None:
             await server.stop()
 
     asyncio.run(scenario())
+
+
+@pytest.mark.parametrize(
+    "request_bytes",
+    [
+        pytest.param(post("/wait", b""), id="the short way"),
+        pytest.param(post("/wait?x=1", b""), id="the long way"),
+        pytest.param(post("/", b"wait", "X-Of: me"), id="a guest"),
+        pytest.param(post("/?x=1", b"wait", "X-Of: me"), id="a guest on the long way"),
+    ],
+)
+def test_what_is_for_its_caller_alone_is_given_up_when_the_caller_leaves(
+    request_bytes: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def talk(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        GIVEN_UP.append(asyncio.Event())
+        writer.write(request_bytes)
+        await asyncio.sleep(0.05)
+        assert not GIVEN_UP[-1].is_set()
+        writer.transport.abort()
+        await GIVEN_UP[-1].wait()
+
+    converse(talk)
+
+    assert caplog.records == []

@@ -263,6 +263,19 @@ def test_a_receive_waits_for_a_message(node: NodeProcess) -> None:
     assert [each["value"] for each in got] == ["late"]
 
 
+@pytest.mark.parametrize("query", ["", "?a=1"])
+def test_a_receive_whose_caller_has_left_takes_no_message(node: NodeProcess, query: str) -> None:
+    topic = http_topic(node)
+    body = {"wait": "60s"}
+
+    with pytest.raises(httpx.ReadTimeout):
+        httpx.post(f"{node.http_url}{topic}/groups/g/receive{query}", json=body, timeout=1)
+    publish_values(node, topic, "for the next")
+
+    (message,) = receive(node, f"{topic}/groups/g")
+    assert (message["value"], message["attempt"]) == ("for the next", 1)
+
+
 def test_a_receive_without_messages_is_answered_when_its_wait_is_over(node: NodeProcess) -> None:
     topic = http_topic(node)
 

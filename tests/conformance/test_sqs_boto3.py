@@ -4,6 +4,7 @@ import json
 import time
 from typing import Any
 
+import httpx
 import pytest
 
 from tests.kafka_clients import new_producer, publish, read_from, wait_until
@@ -78,6 +79,19 @@ def test_a_message_that_is_not_deleted_comes_back_with_a_higher_count(sqs: Sqs) 
     assert second["MessageId"] == first["MessageId"]
     assert second["ReceiptHandle"] != first["ReceiptHandle"]
     assert second["Attributes"]["ApproximateReceiveCount"] == "2"
+
+
+def test_a_long_poll_whose_caller_has_left_takes_no_message(sqs: Sqs, node: NodeProcess) -> None:
+    url = new_queue(sqs)
+    form = {"Action": "ReceiveMessage", "WaitTimeSeconds": "20", "QueueUrl": url}
+    target = {"X-Amz-Target": "AmazonSQS.ReceiveMessage"}
+
+    for request in ({"json": {**form, "WaitTimeSeconds": 20}, "headers": target}, {"data": form}):
+        with pytest.raises(httpx.ReadTimeout):
+            httpx.post(node.http_url, timeout=1, **request)
+    sqs.send_message(QueueUrl=url, MessageBody="for the next")
+
+    assert [each["Body"] for each in receive(sqs, url)] == ["for the next"]
 
 
 def test_visibility_can_be_given_up_at_once_or_extended(sqs: Sqs) -> None:

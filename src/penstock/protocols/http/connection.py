@@ -57,6 +57,7 @@ class _Visit:
         "names",
         "parts",
         "response_complete",
+        "task",
     )
 
     message_event: ClassVar[_Unheard] = _Unheard()
@@ -72,6 +73,23 @@ class _Visit:
         self.parts: list[bytes] = []
         self.disconnected = False
         self.response_complete = False
+        self.task: asyncio.Task[None] | None = None
+
+    def give_up(self) -> None:
+        """The caller has left: messages that it waits for must not be handed out to nobody."""
+        if self.task is None or self.response_complete:
+            return
+        if isinstance(self.goal, Shortcut):
+            is_given_up = self.goal.is_for_callers_alone
+        else:
+            is_given_up = self.goal.is_for_callers_alone(self.whole())
+        if is_given_up:
+            self.task.cancel()
+
+    def whole(self) -> WholeRequest:
+        """Return the request with its body, for a guest's door."""
+        assert self.head is not None, "a guest's door is given the whole request"
+        return self.head._replace(body=b"".join(self.parts))
 
 
 class Connection(HttpToolsProtocol):
@@ -104,6 +122,9 @@ class Connection(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """The client is gone."""
         super().connection_lost(exc)
+        cycle = cast("object", self.cycle)
+        if isinstance(cycle, _Visit):
+            cycle.give_up()
         if self.timeout_keep_alive_task is not None:
             self.timeout_keep_alive_task.cancel()
             self.timeout_keep_alive_task = None
@@ -179,7 +200,7 @@ class Connection(HttpToolsProtocol):
         """Let a shortcut begin."""
         cycle = cast("object", self.cycle)
         if isinstance(cycle, _Visit):
-            task = self.loop.create_task(self._serve(cycle))
+            task = cycle.task = self.loop.create_task(self._serve(cycle))
             self.tasks.add(task)
             task.add_done_callback(self.tasks.discard)
         else:
@@ -222,20 +243,18 @@ class Connection(HttpToolsProtocol):
     # The answer.
 
     async def _serve(self, visit: _Visit) -> None:
-        body = b"".join(visit.parts)
         goal = visit.goal
         try:
             if isinstance(goal, Shortcut):
-                answer = await goal.answer(visit.names, body)
+                answer = await goal.answer(visit.names, b"".join(visit.parts))
                 head = self._good_head(goal.status)
             else:
-                assert visit.head is not None, "a guest's door is given the whole request"
-                reply = await goal.answer(visit.head._replace(body=body))
+                reply = await goal.answer(visit.whole())
                 head, answer = self._made_head(reply.status, reply.headers.items()), reply.body
         except PenstockError as error:
             head, answer = self._refused(self.failures.refusal_of(error))
         except asyncio.CancelledError:
-            # The server stops and has waited long enough.
+            # The caller has left, or the server stops and has waited long enough.
             self.transport.close()
             raise
         except Exception:

@@ -28,6 +28,8 @@ class Shortcut:
     status: int = 200
     is_for_any_site: bool = False
     """Whether a browser may ask for a page of another site."""
+    is_for_callers_alone: bool = False
+    """Whether it is given up when the caller leaves, since what it hands out would be lost."""
 
 
 class WholeRequest(NamedTuple):
@@ -67,6 +69,8 @@ class GuestDoor:
 
     answer: Callable[[WholeRequest], Awaitable[WholeAnswer]]
     body_bytes_max: int
+    is_for_callers_alone: Callable[[WholeRequest], bool]
+    """Whether a request is given up when the caller leaves."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

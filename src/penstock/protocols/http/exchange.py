@@ -1,6 +1,8 @@
 """Reads requests and writes answers: numbers in paths, JSON bodies, and whom changes come from."""
 
+import asyncio
 import re
+from collections.abc import Coroutine, Mapping
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
@@ -21,6 +23,8 @@ from penstock.protocols.http.endpoints import (
 )
 
 NUMBER_MAX = 2**31 - 1
+# Nobody reads this status; it is the one that proxies write into their logs.
+_CALLER_LEFT = 499
 
 Body = TypeVar("Body")
 
@@ -138,7 +142,13 @@ def in_full(call: Call | Shortcut) -> Call:
 
     async def serve(request: Request) -> Response:
         body = await read_bytes(request, shortcut.body_bytes_max)
-        answer = await shortcut.answer(request.path_params, body)
+        answering = respond(request.path_params, body)
+        if shortcut.is_for_callers_alone:
+            return await _unless_left(request, answering)
+        return await answering
+
+    async def respond(names: Mapping[str, str], body: bytes) -> Response:
+        answer = await shortcut.answer(names, body)
         return Response(answer, shortcut.status, media_type=JSON)
 
     return serve if shortcut.is_for_any_site else from_here(serve)
@@ -178,7 +188,24 @@ def through(door: GuestDoor) -> Call:
             request.headers,
             await _read_up_to(request, door.body_bytes_max),
         )
+        if door.is_for_callers_alone(whole):
+            return await _unless_left(request, respond(whole))
+        return await respond(whole)
+
+    async def respond(whole: WholeRequest) -> Response:
         answer = await door.answer(whole)
         return Response(answer.body, answer.status, answer.headers)
 
     return serve
+
+
+async def _unless_left(request: Request, answering: Coroutine[Any, Any, Response]) -> Response:
+    """Wait for an answer; give it up when the caller leaves, whose whole body was read."""
+    answer = asyncio.create_task(answering)
+    leaving = asyncio.ensure_future(request.receive())
+    try:
+        await asyncio.wait((answer, leaving), return_when=asyncio.FIRST_COMPLETED)
+        return answer.result() if answer.done() else Response(status_code=_CALLER_LEFT)
+    finally:
+        answer.cancel()
+        leaving.cancel()

@@ -79,7 +79,7 @@ def _receiving(view: NodeView, failures: Failures) -> list[Endpoint]:
             body=ExchangeBody,
             example='{"max": 100, "wait": "20s", "lease": "30s", "ack": ["0.100000001.2a"]}',
             answers=_EXCHANGED,
-            call=Shortcut(receive, _BODY_BYTES_MAX),
+            call=Shortcut(receive, _BODY_BYTES_MAX, is_for_callers_alone=True),
         ),
     ]
 
@@ -109,7 +109,7 @@ def _receiving_any(view: NodeView, failures: Failures) -> list[Endpoint]:
             example='{"topics": ["orders", "payments"], "max": 10,'
             ' "ack": [{"topic": "orders", "receipt": "0.100000001.2a"}]}',
             answers=_EXCHANGED,
-            call=Shortcut(receive_any, _BODY_BYTES_MAX),
+            call=Shortcut(receive_any, _BODY_BYTES_MAX, is_for_callers_alone=True),
         ),
     ]
 

@@ -112,7 +112,7 @@ def _leasing(view: NodeView) -> list[Endpoint]:
             body=LeaseBody,
             example='{"types": ["email"], "max": 10, "wait": "20s", "lease": "1m"}',
             answers={200: Answer(meaning="What was ready.", body=LeasedTasks), **FAILURES},
-            call=Shortcut(lease),
+            call=Shortcut(lease, is_for_callers_alone=True),
         )
     ]
 

@@ -17,6 +17,7 @@ from penstock.protocols.sqs.signatures import SignedRequest, check_signature
 from penstock.protocols.sqs.view import SqsView
 
 BODY_BYTES_MAX = 4 * 1024 * 1024
+_RECEIVE = "ReceiveMessage"
 
 
 class HttpRequest(Protocol):
@@ -77,7 +78,7 @@ class SqsDoor:
             "ListQueueTags": queues.list_tags,
             "ListQueues": queues.list,
             "PurgeQueue": queues.purge,
-            "ReceiveMessage": receiving.receive,
+            _RECEIVE: receiving.receive,
             "RemovePermission": queues.accept_permission,
             "SendMessage": sending.send,
             "SendMessageBatch": sending.send_batch,
@@ -106,6 +107,14 @@ class SqsDoor:
         except (SqsError, PenstockError) as error:
             code = answered_code(error, self._view.statistics)
             return encode_error(code, str(error), request_id, is_json=is_json)
+
+    def is_for_callers_alone(self, request: HttpRequest) -> bool:
+        """True when a request makes no sense without its caller, to whom messages are handed."""
+        target = request.headers.get("x-amz-target")
+        if target is not None:
+            return target.endswith(f".{_RECEIVE}")
+        field = f"Action={_RECEIVE}"
+        return field in request.query or field.encode() in request.body
 
     def _check_signature(self, request: HttpRequest) -> None:
         if self._access_keys:
