@@ -81,6 +81,35 @@ def test_a_message_that_is_not_deleted_comes_back_with_a_higher_count(sqs: Sqs) 
     assert second["Attributes"]["ApproximateReceiveCount"] == "2"
 
 
+def test_a_message_is_deleted_after_its_visibility_timeout_unless_it_went_out_again(
+    sqs: Sqs,
+) -> None:
+    url = new_queue(sqs, VisibilityTimeout="1")
+    sqs.send_message(QueueUrl=url, MessageBody="slow")
+    (slow,) = receive(sqs, url)
+    wait_until(
+        lambda: attributes_of(sqs, url)["ApproximateNumberOfMessages"] == "1",
+        "the message is there again",
+    )
+
+    sqs.delete_message(QueueUrl=url, ReceiptHandle=slow["ReceiptHandle"])
+    assert attributes_of(sqs, url)["ApproximateNumberOfMessages"] == "0"
+    assert receive(sqs, url, WaitTimeSeconds=0) == []
+
+    sqs.send_message(QueueUrl=url, MessageBody="again")
+    (first,) = receive(sqs, url)
+    (second,) = receive(sqs, url, VisibilityTimeout=30)
+    sqs.delete_message(QueueUrl=url, ReceiptHandle=first["ReceiptHandle"])
+    entry = {"Id": "late", "ReceiptHandle": second["ReceiptHandle"]}
+    assert attributes_of(sqs, url)["ApproximateNumberOfMessagesNotVisible"] == "1"
+
+    sqs.change_message_visibility(
+        QueueUrl=url, ReceiptHandle=second["ReceiptHandle"], VisibilityTimeout=0
+    )
+    assert "Failed" not in sqs.delete_message_batch(QueueUrl=url, Entries=[entry])
+    assert receive(sqs, url, WaitTimeSeconds=0) == []
+
+
 def test_a_long_poll_whose_caller_has_left_takes_no_message(sqs: Sqs, node: NodeProcess) -> None:
     url = new_queue(sqs)
     form = {"Action": "ReceiveMessage", "WaitTimeSeconds": "20", "QueueUrl": url}

@@ -55,6 +55,7 @@ class Queues:
         self._groups = QueueGroups(cluster, calls)
         settlement = Settlement(cluster, calls)
         self.ack = settlement.ack
+        self.ack_late = settlement.ack_late
         self.ack_any = settlement.ack_any
         self.nack = settlement.nack
         self.extend = settlement.extend

@@ -53,6 +53,8 @@ class _Ack(msgspec.Struct, frozen=True):
     group: str
     parts: list[Part]
     is_repeated: bool = False
+    is_late: bool = False
+    """Whether messages may be settled whose lease has ended, unless others have got them."""
 
 
 class _Together(NamedTuple):
@@ -100,6 +102,15 @@ class Settlement:
             return await self._ack_until_known(
                 _Ack(topic, partition, group, _parts(claims[partition]))
             )
+
+        return await self._answer(topic, receipts, ask)
+
+    async def ack_late(self, topic: str, group: str, receipts: Sequence[str]) -> list[Outcome]:
+        """The same, also for messages whose lease has ended and that nobody has got since."""
+
+        async def ask(partition: int, claims: Claims) -> Stale:
+            parts = _parts(claims[partition])
+            return await self._ack_until_known(_Ack(topic, partition, group, parts, is_late=True))
 
         return await self._answer(topic, receipts, ask)
 
@@ -253,7 +264,8 @@ class Settlement:
 
     async def _ack_here(self, request: _Ack) -> Stale:
         queue = self._queue(request)
-        return await queue.ack(request.group, request.parts, is_repeated=request.is_repeated)
+        ack = queue.ack_late if request.is_late else queue.ack
+        return await ack(request.group, request.parts, is_repeated=request.is_repeated)
 
     async def _extend_here(self, request: _Extend) -> Stale:
         queue = self._queue(request)

@@ -244,20 +244,11 @@ class PartitionQueue:
     ) -> Delivery | None:
         """Propose the lease of what was taken; None when all of it is too old or gone."""
         now_ms, until_ms = taken.at_ms, taken.at_ms + lease_ms
-        self._count += 1
-        number = self._term << _COUNT_BITS | self._count
+        number = self._next_number()
         event = Leased(
             desk.group, number, taken.runs, until_ms, now_ms, consumer, taken.keys, taken.expired
         )
-        try:
-            proposed = self.log.propose_state_soon(encode_delivery(event))
-        except PenstockError:
-            dispatcher.put_back([*offsets_of(taken.runs), *offsets_of(taken.expired)])
-            raise
-        dispatcher.reserve(event)
-        desk.undecided += 1
-        desk.newest_lease = proposed
-        proposed.add_done_callback(partial(self._lease_decided, desk))
+        self._propose_lease(desk, dispatcher, event)
         self._arm(until_ms)
         if desk.waiters:
             self._wake(desk)
@@ -267,6 +258,25 @@ class PartitionQueue:
         return Delivery(
             number, now_ms, until_ms, taken.records, taken.attempts, is_plain=taken.is_plain
         )
+
+    def _next_number(self) -> int:
+        self._count += 1
+        return self._term << _COUNT_BITS | self._count
+
+    def _propose_lease(
+        self, desk: _Desk, dispatcher: Dispatcher, event: Leased
+    ) -> "asyncio.Future[Change]":
+        """Propose what becomes of messages that the dispatcher has given."""
+        try:
+            proposed = self.log.propose_state_soon(encode_delivery(event))
+        except PenstockError:
+            dispatcher.put_back([*offsets_of(event.runs), *offsets_of(event.expired)])
+            raise
+        dispatcher.reserve(event)
+        desk.undecided += 1
+        desk.newest_lease = proposed
+        proposed.add_done_callback(partial(self._lease_decided, desk))
+        return proposed
 
     def _lease_decided(self, desk: _Desk, proposed: "asyncio.Future[Change]") -> None:
         desk.undecided -= 1
@@ -304,6 +314,29 @@ class PartitionQueue:
                 or ledger.was_acked(offset)
             ]
         return change.stale
+
+    async def ack_late(
+        self, group: str, parts: list[Part], *, is_repeated: bool = False
+    ) -> list[tuple[int, int]]:
+        """The same, also for messages whose lease has ended and that nobody has got since."""
+        stale = await self.ack(group, parts, is_repeated=is_repeated)
+        desk = self._desk(group)
+        dispatcher = self._dispatcher(desk) if stale else None
+        if dispatcher is None:
+            return stale
+        now_ms = self._now_ms()
+        # What was claimed cannot go out between here and the commit.
+        claimed = {
+            offset
+            for delivery, offset in stale
+            if self._is_own(delivery) and dispatcher.claim(offset, now_ms)
+        }
+        if claimed:
+            runs = to_runs(sorted(claimed))
+            event = Leased(group, self._next_number(), [], now_ms, now_ms, expired=runs)
+            # Whoever gives up waiting must not make it look undone.
+            await asyncio.shield(self._flushed(self._propose_lease(desk, dispatcher, event)))
+        return [each for each in stale if each[1] not in claimed]
 
     def _is_own(self, delivery: int) -> bool:
         """Whether the number of a delivery was given by a leader of this partition's log."""
@@ -346,11 +379,9 @@ class PartitionQueue:
 
     async def settle(self, group: str, offsets: Sequence[int]) -> None:
         """Settle messages that nobody received, as if they were too old."""
-        self._count += 1
         now_ms = self._now_ms()
         runs = to_runs(sorted(offsets))
-        delivery = self._term << _COUNT_BITS | self._count
-        await self._propose(Leased(group, delivery, [], now_ms, now_ms, expired=runs))
+        await self._propose(Leased(group, self._next_number(), [], now_ms, now_ms, expired=runs))
 
     async def _propose(self, event: DeliveryEvent) -> Change:
         """Commit an event, together with those of everybody who asks in this turn of the loop.
@@ -359,12 +390,14 @@ class PartitionQueue:
         behind what was called for in this one. A loop that flushes by itself would serve consumers
         one by one otherwise, each with a sync of its own.
         """
-        committed = self.log.propose_state_soon(encode_delivery(event))
+        return await self._flushed(self.log.propose_state_soon(encode_delivery(event)))
+
+    async def _flushed(self, committed: "asyncio.Future[Change]") -> Change:
+        """Wait for what is proposed, and let it be flushed soon."""
         if not self._is_flushing:
             self._is_flushing = True
             self._workplace.loop.call_soon(self._flush_in_next_turn)
-        change: Change = await committed
-        return change
+        return await committed
 
     def _flush_in_next_turn(self) -> None:
         self._workplace.loop.call_soon(self._flush)

@@ -121,6 +121,20 @@ class Dispatcher:
         self._cursors[NORMAL_LANE] = wanted_end
         return start, wanted_end
 
+    def claim(self, offset: int, now_ms: int) -> bool:
+        """Take a message that came back and is ready; False when it is not there to be had.
+
+        As with a pick, it must be leased or settled with the next `reserve`.
+        """
+        self.wake(now_ms)
+        lane = self._lane_of(offset)
+        ready = self._ready[lane]
+        if offset not in self._ledger.waiting or offset not in ready:
+            return False
+        self._ready[lane] = [each for each in ready if each != offset]
+        heapify(self._ready[lane])
+        return True
+
     def put_back(self, offsets: Iterable[int]) -> None:
         """These were picked and are not handed out after all; they go first next time."""
         for offset in offsets:

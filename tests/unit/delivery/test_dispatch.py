@@ -89,6 +89,19 @@ def test_a_new_leader_goes_on_where_the_books_stand() -> None:
     assert leader.dispatcher.overdue(1_000) == [1, 2]
 
 
+def test_only_a_message_that_came_back_and_is_ready_can_be_claimed_and_is_not_picked_then() -> None:
+    leader = Leader()
+    leader.receive(3)
+    leader.nack(0, ready_at_ms=500)
+    leader.nack(1, ready_at_ms=0)
+
+    claimed = [offset for offset in range(4) if leader.dispatcher.claim(offset, now_ms=499)]
+
+    assert claimed == [1]
+    assert not leader.dispatcher.claim(1, now_ms=499)
+    assert leader.receive(2, now_ms=500) == [0, 3]
+
+
 def test_higher_priorities_go_first_and_every_tenth_message_is_the_oldest() -> None:
     leader = Leader(priorities={9: BitMap64(range(100, 200)), 0: BitMap64(range(10))})
 

@@ -126,7 +126,9 @@ class ReceiveActions:
     async def _delete_all(self, queue: Queue, entries: list[Entry]) -> list[EntryResult]:
         read = [_read_receipt(entry) for entry in entries]
         receipts = [each for each in read if isinstance(each, str)]
-        outcomes = iter(await self._view.queues.ack(queue.name, GROUP, receipts))
+        # A FIFO queue refuses a receipt whose lease has ended, as the service does.
+        ack = self._view.queues.ack if queue.is_fifo else self._view.queues.ack_late
+        outcomes = iter(await ack(queue.name, GROUP, receipts))
         return [
             each if isinstance(each, SqsError) else _deleted(queue, next(outcomes)) for each in read
         ]
@@ -201,7 +203,7 @@ def _read_receipt(entry: Entry) -> str | SqsError:
 
 
 def _deleted(queue: Queue, outcome: PenstockError | None) -> EntryResult:
-    """A standard queue takes the receipt of an ended lease without a word, as the service does."""
+    """A standard queue takes a receipt without a word when another got the message since."""
     if outcome is None or (isinstance(outcome, LeaseExpired) and not queue.is_fifo):
         return {}
     return outcome

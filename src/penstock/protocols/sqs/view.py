@@ -79,6 +79,11 @@ class QueuesView(Protocol):
     ) -> list[PenstockError | None]:
         """Settle messages."""
 
+    async def ack_late(
+        self, topic: str, group: str, receipts: Sequence[str]
+    ) -> list[PenstockError | None]:
+        """The same, also for messages whose lease has ended and that nobody has got since."""
+
     async def nack(
         self, topic: str, group: str, items: Sequence[Nack]
     ) -> list[PenstockError | None]:
