@@ -3,6 +3,7 @@
 import json
 import time
 from typing import Any
+from uuid import UUID
 
 import httpx
 import pytest
@@ -33,6 +34,7 @@ def test_a_message_is_sent_received_and_deleted(sqs: Sqs) -> None:
 
     assert message["Body"] == "héllo\n"
     assert message["MessageId"] == sent["MessageId"]
+    assert str(UUID(message["MessageId"])) == message["MessageId"]
     assert message["MD5OfBody"] == sent["MD5OfMessageBody"]
     assert message["MD5OfMessageAttributes"] == sent["MD5OfMessageAttributes"]
     assert message["MessageAttributes"] == attributes

@@ -1,5 +1,6 @@
 """Addresses of queues: urls and arns; ids of messages."""
 
+import uuid
 from urllib.parse import urlsplit
 
 from penstock.broker import Topic, is_queue_arn
@@ -36,5 +37,8 @@ def name_in_arn(arn: str) -> str:
 
 
 def message_id(topic: Topic, own_id: str) -> str:
-    """Return an id that no message of another queue has, also not of one of the same name."""
-    return f"{topic.topic_id}-{own_id}"
+    """Return an id that no message of another queue has, also not of one of the same name.
+
+    It is a UUID, as those of the service are: some clients can read nothing else.
+    """
+    return str(uuid.uuid5(topic.topic_id, own_id))
