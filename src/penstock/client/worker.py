@@ -231,7 +231,11 @@ class Worker:
             await self._answer(task, self._client.reject(task, reason=_reason(error)))
         except TaskPostponed as error:
             await self._give_back(task, _reason(error), delay_s=error.delay_s)
-        except Exception as error:
+        except (Exception, SystemExit, asyncio.CancelledError) as error:
+            # A function that exits, or whose own work was cancelled, has failed like any other;
+            # only the worker itself is cancelled from outside.
+            if _is_cancelled():
+                raise
             logger.warning("task %s failed: %s", task.id, _reason(error), exc_info=error)
             await self._give_back(task, _reason(error), delay_s=None)
         else:
@@ -253,6 +257,12 @@ class Worker:
 
     async def _extend(self, tasks: Sequence[Leased], lease_s: float) -> list[Refusal[Leased]]:
         return await self._client.extend_batch(tasks, lease_s=lease_s)
+
+
+def _is_cancelled() -> bool:
+    """Return whether somebody wants the running asyncio task to end."""
+    current = asyncio.current_task()
+    return current is not None and current.cancelling() > 0
 
 
 def _reason(error: BaseException) -> str:

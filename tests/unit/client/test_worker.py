@@ -153,6 +153,28 @@ def test_an_answer_that_is_refused_does_not_end_the_worker() -> None:
     assert seen == [1, 2]
 
 
+@pytest.mark.parametrize("error", [SystemExit(3), asyncio.CancelledError()])
+@pytest.mark.parametrize("is_coroutine", [True, False])
+def test_a_function_that_exits_or_is_cancelled_fails_alone(
+    error: BaseException, *, is_coroutine: bool
+) -> None:
+    app, queue = TaskApp(), FakeQueue([task(1), task(2)])
+
+    def work(payload: int) -> None:
+        if payload == 1:
+            raise error
+
+    async def work_on_the_loop(payload: int) -> None:
+        work(payload)
+
+    app.task("work")(work_on_the_loop if is_coroutine else work)
+    worker = worker_on(app, queue)
+    asyncio.run(worker.run())
+
+    assert {each[:2] for each in queue.answers} == {("nack", "work:0-1"), ("ack", "work:0-2")}
+    assert (worker.counts.done, worker.counts.failed) == (1, 1)
+
+
 def test_an_error_that_does_not_pass_ends_the_worker() -> None:
     app, _ = recording()
 
