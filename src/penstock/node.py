@@ -180,6 +180,8 @@ class Node:
         if self._kafka is not None:
             await self._kafka.stop(self._options.shutdown_grace_ms / 1000)
         if self._http is not None:
+            assert self._broker is not None, "the doors of a node lead to its broker"
+            self._broker.queues.arrivals.end_waits()
             await self._http.stop()
         for task in (self._moving, self._housekeeping):
             if task is not None:

@@ -8,6 +8,7 @@ import sys
 import threading
 from pathlib import Path
 
+import httpx
 import pytest
 from confluent_kafka import KafkaError, Message, TopicPartition
 
@@ -132,6 +133,32 @@ def test_a_stop_is_clean_with_readers_that_wait_and_connections_that_idle(
     with socket.create_connection(("127.0.0.1", node.kafka_port)):
         assert node.stop() == 0
     reader.close()
+
+
+def test_consumers_of_queues_that_wait_are_answered_when_the_node_stops(
+    start_node: StartNode,
+) -> None:
+    node = start_node()
+    create_topic(node, "orders")
+    group = f"{node.http_url}/v1/topics/orders/groups/g"
+    answers: list[int] = []
+
+    def receive() -> None:
+        answer = httpx.post(f"{group}/receive", json={"wait": "60s"}, timeout=WAIT_S)
+        answers.append(answer.status_code)
+
+    with httpx.stream("GET", f"{group}/stream", timeout=WAIT_S) as stream:
+        waiting = threading.Thread(target=receive)
+        waiting.start()
+        metrics = f"{node.http_url}/metrics"
+        wait_until(lambda: 'operation="receive"' in httpx.get(metrics).text, "a receive waits")
+        assert node.stop() == 0
+        waiting.join(WAIT_S)
+        pushed = stream.read()
+
+    assert answers == [503]
+    assert pushed == b""
+    assert [line for line in node.log_lines() if line["level"] != "info"] == []
 
 
 def test_a_data_directory_in_use_is_refused_by_name(start_node: StartNode) -> None:

@@ -16,7 +16,7 @@ import msgspec
 
 from penstock.broker.calls import Calls
 from penstock.cluster import Cluster, PartitionQueue, Waiter
-from penstock.errors import PenstockError, Unavailable
+from penstock.errors import PenstockError, ShuttingDown, Unavailable
 from penstock.ids import TopicPartition
 
 logger = logging.getLogger(__name__)
@@ -64,6 +64,8 @@ class Arrivals:
         self._cluster = cluster
         self._calls = calls
         self._watches: dict[tuple[int, str, str], _Watch] = {}
+        self._waiters: set[Waiter] = set()
+        self._is_over = False
         calls.serve("queue.arrival", AwaitArrival, self._await_arrival)
 
     async def wait(
@@ -71,6 +73,7 @@ class Arrivals:
     ) -> None:
         """Return when something may be there, at `until_s`, or when leaders should be looked up.
 
+        Raises `ShuttingDown` when the node stops, so that whoever waits asks another one.
         `wanted` gives the partitions of each topic by the node that leads them.
         """
         arrival = asyncio.Event()
@@ -95,7 +98,9 @@ class Arrivals:
         *,
         until_s: float,
     ) -> None:
+        self._check_open()
         loop = asyncio.get_running_loop()
+        self._waiters.add(waiter)
         for queue in local:
             queue.watch(group, waiter)
         for watch in watches:
@@ -107,11 +112,23 @@ class Arrivals:
                 await arrival.wait()
         finally:
             timer.cancel()
+            self._waiters.discard(waiter)
             for queue in local:
                 queue.unwatch(group, waiter)
             for watch in watches:
                 with suppress(ValueError):
                     watch.waiting.remove(arrival)
+        self._check_open()
+
+    def _check_open(self) -> None:
+        if self._is_over:
+            raise ShuttingDown("the node is stopping")
+
+    def end_waits(self) -> None:
+        """Let nobody wait any more, since the node stops."""
+        self._is_over = True
+        for waiter in list(self._waiters):
+            waiter.wake()
 
     def found(self, node: int, topic: str, group: str) -> None:
         """Who was woken has found messages on another node."""

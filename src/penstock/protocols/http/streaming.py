@@ -14,7 +14,7 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
-from penstock.errors import InvalidRequest
+from penstock.errors import InvalidRequest, ShuttingDown
 from penstock.protocols.http.endpoints import (
     FAILURES,
     GROUP,
@@ -82,15 +82,18 @@ async def _push(
 ) -> AsyncIterator[bytes]:
     consumer = f"stream-{view.node_id}-{next(_NUMBERS)}"
     while True:
-        messages = await view.queues.receive(
-            topic,
-            group,
-            count_max=credits_max,
-            wait_ms=_WAIT_MS,
-            lease_ms=lease_ms,
-            consumer=consumer,
-            consumer_in_flight_max=credits_max,
-        )
+        try:
+            messages = await view.queues.receive(
+                topic,
+                group,
+                count_max=credits_max,
+                wait_ms=_WAIT_MS,
+                lease_ms=lease_ms,
+                consumer=consumer,
+                consumer_in_flight_max=credits_max,
+            )
+        except ShuttingDown:
+            return
         for message in messages:
             content = msgspec.json.encode(show_message(message))
             yield b"event: message\nid: %s\ndata: %s\n\n" % (message.id.encode(), content)
