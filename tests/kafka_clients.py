@@ -55,10 +55,21 @@ def unique(kind: str) -> str:
 def new_topic(node: NodeProcess, partitions: int = 1, **settings: str) -> str:
     """Create a topic of its own for a test."""
     name = unique("topic")
+    create_topic(node, name, partitions, **settings)
+    return name
+
+
+def create_topic(node: NodeProcess, name: str, partitions: int = 1, **settings: str) -> None:
+    """Create a topic; the names of settings have `_` where Kafka's have `.`."""
     config = {key.replace("_", "."): value for key, value in settings.items()}
     admin = new_admin(node)
     admin.create_topics([NewTopic(name, partitions, 1, config=config)])[name].result(DEADLINE_S)
-    return name
+
+
+def delete_topic(node: NodeProcess, name: str) -> None:
+    """Delete a topic."""
+    admin = new_admin(node)
+    admin.delete_topics([name])[name].result(DEADLINE_S)
 
 
 def publish(

@@ -3,10 +3,13 @@
 import io
 import socket
 import struct
+import uuid
 from types import TracebackType
 from typing import Any, Self
 
 from kio.index import load_request_schema, load_response_schema
+from kio.schema.metadata.v12 import request as metadata_in
+from kio.schema.types import TopicName
 from kio.serial import entity_reader, entity_writer
 from kio.static.primitive import i16, i32
 
@@ -101,3 +104,17 @@ def request_frame(request: Any, correlation_id: int) -> bytes:
     entity_writer(header_schema)(out, header)
     entity_writer(type(request))(out, request)
     return out.getvalue()
+
+
+def topic_id_of(client: WireClient, topic: str) -> uuid.UUID:
+    """Return the id by which clients know a topic."""
+    wanted = metadata_in.MetadataRequestTopic(topic_id=None, name=TopicName(topic))
+    request = metadata_in.MetadataRequest(
+        topics=(wanted,),
+        allow_auto_topic_creation=False,
+        include_topic_authorized_operations=False,
+    )
+    (found,) = client.ask(request).topics
+    topic_id = found.topic_id
+    assert isinstance(topic_id, uuid.UUID), f"there is no topic {topic}"
+    return topic_id

@@ -40,6 +40,9 @@ _SESSIONS_FROM = 7
 _START_OFFSET_FROM = 5
 _READ_REPLICA_FROM = 11
 
+# What stands for an id that is missing.
+_NO_ID = uuid.UUID(int=0)
+
 _SIZE = struct.Struct(">i")
 _HEAD = struct.Struct(">ihi")
 _PARTITION = struct.Struct(">ihqq")
@@ -78,10 +81,13 @@ async def _answer(request: Request, message: Any, sessions: FetchSessions, reply
         count_error(error, broker)
         reply(encode_fetch(request.header, _Answer((), {}, 0, error)))
         return
-    requests = list(session.requests.values()) if session else wanted
+    requests = names.known(session) if session else wanted
+    if session and names.unknown:
+        # A session would tell of them once. Without it the client asks for everything again.
+        sessions.end(session.session_id)
     found = await broker.fetcher.fetch(
         requests,
-        wait_ms=milliseconds(message.max_wait),
+        wait_ms=0 if names.unknown else milliseconds(message.max_wait),
         bytes_min=message.min_bytes,
         bytes_max=message.max_bytes,
     )
@@ -93,7 +99,7 @@ async def _answer(request: Request, message: Any, sessions: FetchSessions, reply
     for fetched in found:
         if fetched.error is not None:
             count_error(fetched.error, broker)
-    session_id = session.session_id if session else 0
+    session_id = session.session_id if session and not names.unknown else 0
     reply(encode_fetch(request.header, _Answer(found, names.ids, session_id)))
 
 
@@ -116,26 +122,36 @@ class _TopicNames:
         """Return the partition, or None when its topic id is unknown."""
         if not self._uses_ids:
             return TopicPartition(topic.topic, partition)
-        topic_id = topic.topic_id or uuid.UUID(int=0)
+        topic_id = topic.topic_id or _NO_ID
         try:
             name = self._metadata.topic_by_public_id(topic_id).name
-        except TopicNotFound as error:
+        except TopicNotFound:
             # The id stands in for the name, so that the answer can be put together.
-            name = f"?{topic_id}"
-            self.ids[name] = topic_id
-            place = TopicPartition(name, partition)
-            self.unknown.append(Fetched(place, error=TopicIdMismatch(str(error))))
+            self._add_unknown(TopicPartition(f"?{topic_id}", partition), topic_id)
             return None
         self.ids[name] = topic_id
         return TopicPartition(name, partition)
 
-    def remember(self, places: Sequence[TopicPartition]) -> None:
-        """Look up the ids of topics that a session knows by name."""
-        if self._uses_ids:
-            for place in places:
-                topic = self._metadata.topics.get(place.topic)
-                if topic is not None:
-                    self.ids[place.topic] = topic.public_id
+    def known(self, session: FetchSession) -> list[FetchRequest]:
+        """Return what a session reads, without topics that are gone or are others by now."""
+        requests = list(session.requests.values())
+        return [request for request in requests if self._is_known(request.place, session)]
+
+    def _is_known(self, place: TopicPartition, session: FetchSession) -> bool:
+        if not self._uses_ids:
+            return True
+        topic_id = session.ids.get(place.topic, _NO_ID)
+        topic = self._metadata.topics.get(place.topic)
+        if topic is None or topic.public_id != topic_id:
+            self._add_unknown(place, topic_id)
+            return False
+        self.ids[place.topic] = topic_id
+        return True
+
+    def _add_unknown(self, place: TopicPartition, topic_id: uuid.UUID) -> None:
+        self.ids[place.topic] = topic_id
+        error = TopicIdMismatch(f"there is no topic with id {topic_id}")
+        self.unknown.append(Fetched(place, error=error))
 
 
 def _wanted(message: Any, names: _TopicNames) -> list[FetchRequest]:
@@ -164,17 +180,23 @@ def _session_of(
         return None
     if epoch == FIRST_EPOCH:
         sessions.end(session_id)
-        return sessions.begin(wanted, names.version)
-    session = sessions.resume(session_id, epoch, names.version)
-    forgotten = [
-        place
-        for topic in message.forgotten_topics_data
-        for number in topic.partitions
-        if (place := names.place(topic, number)) is not None
-    ]
-    session.update(wanted, forgotten)
-    names.remember(list(session.requests))
+        session = sessions.begin(names.version)
+    else:
+        session = sessions.resume(session_id, epoch, names.version)
+        session.forget(_forgotten(message, session))
+    session.update(wanted, names.ids)
     return session
+
+
+def _forgotten(message: Any, session: FetchSession) -> list[TopicPartition]:
+    """Return what the client reads no longer, also of topics that are gone."""
+    names = {topic_id: name for name, topic_id in session.ids.items()}
+    return [
+        TopicPartition(name, partition)
+        for topic in message.forgotten_topics_data
+        if (name := getattr(topic, "topic", None) or names.get(topic.topic_id)) is not None
+        for partition in topic.partitions
+    ]
 
 
 def encode_fetch(header: RequestHeader, answer: _Answer) -> list[Part]:

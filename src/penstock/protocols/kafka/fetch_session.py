@@ -6,6 +6,7 @@ new one by itself.
 """
 
 import secrets
+import uuid
 from collections import OrderedDict
 from dataclasses import dataclass, field
 
@@ -28,15 +29,24 @@ class FetchSession:
     names_version: int = 0
     epoch: int = 1
     requests: OrderedDict[TopicPartition, FetchRequest] = field(default_factory=OrderedDict)
+    # The ids by which the client knows its topics; none when it says their names.
+    ids: dict[str, uuid.UUID] = field(default_factory=dict)
     _told: dict[TopicPartition, tuple[int, int]] = field(default_factory=dict)
 
-    def update(self, changed: list[FetchRequest], forgotten: list[TopicPartition]) -> None:
-        """Take over what the client changed."""
-        for request in changed:
-            self.requests[request.place] = request
-        for place in forgotten:
+    def forget(self, places: list[TopicPartition]) -> None:
+        """Take out what the client reads no longer."""
+        for place in places:
             self.requests.pop(place, None)
             self._told.pop(place, None)
+
+    def update(self, changed: list[FetchRequest], ids: dict[str, uuid.UUID]) -> None:
+        """Take over what the client changed.
+
+        It comes after `forget`: one request forgets a topic that was created anew and names it.
+        """
+        self.ids |= ids
+        for request in changed:
+            self.requests[request.place] = request
 
     def news(self, found: list[Fetched]) -> list[Fetched]:
         """Return what the client does not know yet."""
@@ -58,10 +68,9 @@ class FetchSessions:
     def __init__(self) -> None:
         self._sessions: OrderedDict[int, FetchSession] = OrderedDict()
 
-    def begin(self, requests: list[FetchRequest], names_version: int) -> FetchSession:
+    def begin(self, names_version: int) -> FetchSession:
         """Start a session; the least recently used one makes room."""
         session = FetchSession(self._new_id(), names_version)
-        session.update(requests, [])
         self._sessions[session.session_id] = session
         if len(self._sessions) > SESSIONS_MAX:
             self._sessions.popitem(last=False)
