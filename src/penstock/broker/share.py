@@ -8,7 +8,8 @@ again, and what it had acquired comes back when its lease ends.
 
 import asyncio
 import itertools
-from collections.abc import Mapping, Sequence
+import uuid
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 
@@ -31,6 +32,7 @@ from penstock.errors import (
     LeaseExpired,
     PenstockError,
     ShareSessionNotFound,
+    TopicIdMismatch,
     TopicNotFound,
 )
 from penstock.groups import ShareAssignment, ShareBeat, ShareGroup, TopicInfo
@@ -71,9 +73,10 @@ class Acquired:
 
 @dataclass(slots=True)
 class SharePartition:
-    """What a fetch found in one partition."""
+    """What a fetch found in one partition, of the topic that the member knows by this id."""
 
     place: TopicPartition
+    topic_id: uuid.UUID
     acquired: list[Acquired] = field(default_factory=list)
     error: PenstockError | None = None
 
@@ -81,7 +84,8 @@ class SharePartition:
 @dataclass(slots=True)
 class _Session:
     epoch: int = OPEN_EPOCH
-    places: dict[TopicPartition, None] = field(default_factory=dict)
+    places: dict[TopicPartition, uuid.UUID] = field(default_factory=dict)
+    """What the member reads, and the id by which it knows each topic."""
     held: dict[TopicPartition, dict[int, int]] = field(default_factory=dict)
     """Offsets that the member has acquired, and the delivery of each."""
 
@@ -199,6 +203,14 @@ class ShareGroups:
         """Return what a group was told."""
         return self._cluster.metadata.share_groups.get(group_id, {})
 
+    def lease_ms(self, group_id: str, places: Iterable[TopicPartition]) -> int:
+        """Return how long members hold records, in the first of these topics that exists."""
+        topics = self._cluster.metadata.topics
+        for place in places:
+            if place.topic in topics:
+                return self._queues.settings_of(place.topic, group_id).lease_ms
+        return int(queue_group_settings(self.settings(group_id))["delivery.lease.ms"])
+
     # Sessions.
 
     def open_session(
@@ -207,10 +219,13 @@ class ShareGroups:
         member_id: str,
         epoch: int,
         *,
-        added: Sequence[TopicPartition],
-        forgotten: Sequence[TopicPartition],
+        added: Mapping[TopicPartition, uuid.UUID],
+        forgotten: Container[tuple[uuid.UUID, int]],
     ) -> None:
-        """Begin or go on with a member's session at this node."""
+        """Begin or go on with a member's session at this node.
+
+        Partitions to forget are given by the ids of their topics, which may be gone.
+        """
         key = (group_id, member_id)
         session = self._sessions.get(key)
         if epoch == OPEN_EPOCH:
@@ -224,20 +239,28 @@ class ShareGroups:
                 f"member {member_id!r} sent epoch {epoch} of its session, not {session.epoch + 1}"
             )
         session.epoch = epoch
-        session.places |= dict.fromkeys(added)
-        for place in forgotten:
-            session.places.pop(place, None)
+        # A topic that was created anew is forgotten and added in one request.
+        session.places = {
+            place: topic_id
+            for place, topic_id in session.places.items()
+            if (topic_id, place.partition) not in forgotten
+        } | dict(added)
 
     async def close_session(self, group_id: str, member_id: str) -> None:
         """End a session; what the member still holds goes to others at once."""
         session = self._sessions.pop((group_id, member_id), None)
         for place, held in (session.held if session else {}).items():
+            if not held:
+                continue
             items = [
                 Return(delivery, offset, 0, "the member's session ended", is_counted=False)
                 for offset, delivery in held.items()
             ]
-            if items:
+            try:
                 await self._queue(place).nack(group_id, items)
+            except PenstockError:
+                # The topic is gone or led elsewhere: leases that are not ended expire.
+                continue
 
     # Records.
 
@@ -284,7 +307,9 @@ class ShareGroups:
         self, group_id: str, member_id: str, *, records_max: int, wait_ms: int
     ) -> list[SharePartition]:
         """Lease records of the session's partitions to a member, waiting for the first."""
-        session = self._sessions[group_id, member_id]
+        session = self._sessions.get((group_id, member_id))
+        if session is None:
+            raise ShareSessionNotFound(f"the session of member {member_id!r} has ended")
         loop = asyncio.get_running_loop()
         until_s = loop.time() + wait_ms / 1000
         while True:
@@ -301,12 +326,12 @@ class ShareGroups:
     async def _acquire_now(
         self, session: _Session, group_id: str, member_id: str, records_max: int
     ) -> list[SharePartition]:
-        places = list(session.places)
+        places = list(session.places.items())
         first = next(self._turn) % len(places) if places else 0
         found = []
         left = records_max
-        for place in (*places[first:], *places[:first]):
-            partition = SharePartition(place)
+        for place, topic_id in (*places[first:], *places[:first]):
+            partition = SharePartition(place, topic_id)
             found.append(partition)
             if left <= 0:
                 continue
@@ -325,6 +350,9 @@ class ShareGroups:
         partition: SharePartition,
         count_max: int,
     ) -> None:
+        topic = self._cluster.metadata.topics.get(partition.place.topic)
+        if topic is None or topic.public_id != partition.topic_id:
+            raise TopicIdMismatch(f"there is no topic with id {partition.topic_id}")
         queue = self._queue(partition.place)
         if group_id not in queue.groups:
             await self._make_sure_of(partition.place.topic, group_id)

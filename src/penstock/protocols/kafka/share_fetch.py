@@ -6,13 +6,13 @@ consumer sees gaps in between as it does in a compacted log.
 
 import datetime as dt
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
-from kio.schema.share_acknowledge.v1 import request as ack_in
-from kio.schema.share_acknowledge.v1 import response as ack_out
-from kio.schema.share_fetch.v1 import request as fetch_in
-from kio.schema.share_fetch.v1 import response as fetch_out
+from kio.schema.share_acknowledge.v2 import request as ack_in
+from kio.schema.share_acknowledge.v2 import response as ack_out
+from kio.schema.share_fetch.v2 import request as fetch_in
+from kio.schema.share_fetch.v2 import response as fetch_out
 from kio.static.primitive import Records, i16, i32, i32Timedelta, i64
 
 from penstock.broker import Acknowledged, Acquired, Broker, SharePartition, encode_batch
@@ -24,6 +24,7 @@ from penstock.protocols.kafka.errors import error_code, error_fields
 
 _CLOSE_EPOCH = -1
 _RECORDS_MAX = 10_000
+_NO_ID = uuid.UUID(int=0)
 _UNKNOWN_LEADER = fetch_out.LeaderIdAndEpoch(leader_id=i32(-1), leader_epoch=i32(-1))
 _UNKNOWN_ACK_LEADER = ack_out.LeaderIdAndEpoch(leader_id=i32(-1), leader_epoch=i32(-1))
 
@@ -31,8 +32,8 @@ _UNKNOWN_ACK_LEADER = ack_out.LeaderIdAndEpoch(leader_id=i32(-1), leader_epoch=i
 def apis() -> list[Api]:
     """Return the two APIs."""
     return [
-        plain_api(78, "ShareFetch", range(1, 2), _fetch, may_wait=True),
-        plain_api(79, "ShareAcknowledge", range(1, 2), _acknowledge),
+        plain_api(78, "ShareFetch", range(1, 3), _fetch, may_wait=True),
+        plain_api(79, "ShareAcknowledge", range(1, 3), _acknowledge),
     ]
 
 
@@ -89,13 +90,18 @@ async def _fetch(
             group_id,
             member_id,
             request.share_session_epoch,
-            added=said.places,
-            forgotten=_forgotten(request, broker),
+            added={place: said.ids[place.topic] for place in said.places},
+            forgotten={
+                (topic.topic_id or _NO_ID, partition)
+                for topic in request.forgotten_topics_data
+                for partition in topic.partitions
+            },
         )
         await said.carry_out(group_id, member_id, broker)
         if request.share_session_epoch == _CLOSE_EPOCH:
             await broker.share.close_session(group_id, member_id)
-        else:
+        elif not request.is_renew_ack:
+            # One that renews leases brings no limits for records and is answered at once.
             found = await broker.share.acquire(
                 group_id,
                 member_id,
@@ -107,18 +113,6 @@ async def _fetch(
     return _fetch_response(broker, group_id, said, found, error)
 
 
-def _forgotten(request: fetch_in.ShareFetchRequest, broker: Broker) -> list[TopicPartition]:
-    forgotten = []
-    for topic in request.forgotten_topics_data:
-        found = next(
-            (each for each in broker.metadata.topics.values() if each.public_id == topic.topic_id),
-            None,
-        )
-        if found is not None:
-            forgotten += [TopicPartition(found.name, number) for number in topic.partitions]
-    return forgotten
-
-
 def _fetch_response(
     broker: Broker,
     group_id: str,
@@ -127,36 +121,27 @@ def _fetch_response(
     error: PenstockError | None,
 ) -> fetch_out.ShareFetchResponse:
     by_place = {each.place: each for each in found if each.acquired or each.error}
-    for place in said.errors:
-        by_place.setdefault(place, SharePartition(place))
-    by_topic: dict[str, list[fetch_out.PartitionData]] = {}
+    # Members hear what became of acks only when the partition is in the answer.
+    for place in (*(each.place for each in said.said), *said.errors):
+        by_place.setdefault(place, SharePartition(place, said.ids[place.topic]))
+    by_topic: dict[uuid.UUID, list[fetch_out.PartitionData]] = {}
     for place, partition in by_place.items():
         data = _partition(partition, said.errors.get(place), broker)
-        by_topic.setdefault(place.topic, []).append(data)
-    lock_ms = _lock_ms(broker, group_id, found)
+        by_topic.setdefault(partition.topic_id, []).append(data)
     return fetch_out.ShareFetchResponse(
         throttle_time=NO_THROTTLE,
         **error_fields(error, broker),
-        acquisition_lock_timeout=i32Timedelta.parse(dt.timedelta(milliseconds=lock_ms)),
+        acquisition_lock_timeout=_lock(broker, group_id, (each.place for each in found)),
         responses=tuple(
-            fetch_out.ShareFetchableTopicResponse(
-                topic_id=_topic_id(broker, said, topic), partitions=tuple(partitions)
-            )
-            for topic, partitions in by_topic.items()
+            fetch_out.ShareFetchableTopicResponse(topic_id=topic_id, partitions=tuple(partitions))
+            for topic_id, partitions in by_topic.items()
         ),
         node_endpoints=(),
     )
 
 
-def _lock_ms(broker: Broker, group_id: str, found: Sequence[SharePartition]) -> int:
-    if not found:
-        return 0
-    return broker.queues.settings_of(found[0].place.topic, group_id).lease_ms
-
-
-def _topic_id(broker: Broker, said: _Said, topic: str) -> uuid.UUID | None:
-    known = broker.metadata.topics.get(topic)
-    return known.public_id if known else said.ids.get(topic)
+def _lock(broker: Broker, group_id: str, places: Iterable[TopicPartition]) -> i32Timedelta:
+    return i32Timedelta.parse(dt.timedelta(milliseconds=broker.share.lease_ms(group_id, places)))
 
 
 def _partition(
@@ -205,7 +190,7 @@ async def _acknowledge(
     error: PenstockError | None = None
     try:
         broker.share.open_session(
-            group_id, member_id, request.share_session_epoch, added=(), forgotten=()
+            group_id, member_id, request.share_session_epoch, added={}, forgotten=()
         )
         await said.carry_out(group_id, member_id, broker)
         if request.share_session_epoch == _CLOSE_EPOCH:
@@ -225,6 +210,7 @@ async def _acknowledge(
     return ack_out.ShareAcknowledgeResponse(
         throttle_time=NO_THROTTLE,
         **error_fields(error, broker),
+        acquisition_lock_timeout=_lock(broker, group_id, said.places),
         responses=tuple(
             ack_out.ShareAcknowledgeTopicResponse(
                 topic_id=said.ids[topic], partitions=tuple(partitions)

@@ -1,0 +1,178 @@
+"""Share sessions (KIP-932) as clients in Java and Go use them: acks and renewals within a fetch."""
+
+import datetime as dt
+import uuid
+from dataclasses import dataclass
+from typing import Any
+
+from kio.schema.errors import ErrorCode
+from kio.schema.share_acknowledge.v2 import request as ack_in
+from kio.schema.share_fetch.v2 import request as fetch_in
+from kio.schema.types import GroupId
+from kio.static.primitive import i8, i32, i32Timedelta, i64
+
+from tests.conformance.test_kafka_share import new_group
+from tests.kafka_clients import create_topic, delete_topic, new_topic, publish
+from tests.kafka_wire import WireClient, topic_id_of
+from tests.processes import NodeProcess
+
+ACCEPT = 1
+RENEW = 4
+LOCK_MS = 20_000
+
+
+@dataclass
+class Member:
+    """A member of a share group that reads partition 0 of topics."""
+
+    client: WireClient
+    group: str
+    epoch: int = 0
+
+    def fetch(
+        self,
+        *topics: uuid.UUID,
+        acks: dict[uuid.UUID, tuple[int, int]] | None = None,
+        records_max: int = 10,
+        is_renew_ack: bool = False,
+    ) -> Any:
+        """Fetch in the session; an ack says what became of one offset of a topic."""
+        said = dict.fromkeys(topics) | (acks or {})
+        answer = self.client.ask(
+            fetch_in.ShareFetchRequest(
+                group_id=GroupId(self.group),
+                member_id="member",
+                share_session_epoch=i32(self.epoch),
+                max_wait=i32Timedelta.parse(dt.timedelta()),
+                min_bytes=i32(0),
+                max_records=i32(records_max),
+                batch_size=i32(records_max),
+                is_renew_ack=is_renew_ack,
+                topics=tuple(_wanted(topic, ack) for topic, ack in said.items()),
+                forgotten_topics_data=(),
+            )
+        )
+        self.epoch += 1
+        return answer
+
+    def acknowledge(self, topic_id: uuid.UUID, offset: int, answer: int) -> Any:
+        batch = ack_in.AcknowledgementBatch(
+            first_offset=i64(offset), last_offset=i64(offset), acknowledge_types=(i8(answer),)
+        )
+        partition = ack_in.AcknowledgePartition(
+            partition_index=i32(0), acknowledgement_batches=(batch,)
+        )
+        result = self.client.ask(
+            ack_in.ShareAcknowledgeRequest(
+                group_id=GroupId(self.group),
+                member_id="member",
+                share_session_epoch=i32(self.epoch),
+                topics=(ack_in.AcknowledgeTopic(topic_id=topic_id, partitions=(partition,)),),
+            )
+        )
+        self.epoch += 1
+        return result
+
+
+def _wanted(topic_id: uuid.UUID, ack: tuple[int, int] | None) -> fetch_in.FetchTopic:
+    batches: tuple[fetch_in.AcknowledgementBatch, ...] = ()
+    if ack is not None:
+        offset, answer = ack
+        batches = (
+            fetch_in.AcknowledgementBatch(
+                first_offset=i64(offset), last_offset=i64(offset), acknowledge_types=(i8(answer),)
+            ),
+        )
+    partition = fetch_in.FetchPartition(partition_index=i32(0), acknowledgement_batches=batches)
+    return fetch_in.FetchTopic(topic_id=topic_id, partitions=(partition,))
+
+
+def told(answer: Any) -> dict[uuid.UUID, tuple[ErrorCode, ErrorCode, list[int]]]:
+    """Of each topic: its error, the error of its acks, and the offsets that were acquired."""
+    return {
+        topic.topic_id: (
+            partition.error_code,
+            partition.acknowledge_error_code,
+            [
+                offset
+                for acquired in partition.acquired_records
+                for offset in range(acquired.first_offset, acquired.last_offset + 1)
+            ],
+        )
+        for topic in answer.responses
+        for partition in topic.partitions
+    }
+
+
+OK = ErrorCode.none
+
+
+def test_acks_in_a_fetch_are_answered_although_nothing_new_is_found(node: NodeProcess) -> None:
+    topic, group = new_topic(node), new_group(node)
+    publish(node, topic, [b"a"])
+    with WireClient(node.kafka_port) as client:
+        topic_id = topic_id_of(client, topic)
+        member = Member(client, group)
+
+        first = member.fetch(topic_id)
+        accepted = member.fetch(acks={topic_id: (0, ACCEPT)})
+        again = member.fetch(acks={topic_id: (0, ACCEPT)})
+
+    assert told(first) == {topic_id: (OK, OK, [0])}
+    assert told(accepted) == {topic_id: (OK, OK, [])}
+    assert told(again) == {topic_id: (OK, ErrorCode.invalid_record_state, [])}
+
+
+def test_a_fetch_that_renews_a_lease_acquires_nothing(node: NodeProcess) -> None:
+    topic = new_topic(node)
+    group = new_group(node, **{"share.record.lock.duration.ms": f"{LOCK_MS}"})
+    publish(node, topic, [b"a", b"b"])
+    with WireClient(node.kafka_port) as client:
+        topic_id = topic_id_of(client, topic)
+        member = Member(client, group)
+
+        first = member.fetch(topic_id, records_max=1)
+        renewed = member.fetch(acks={topic_id: (0, RENEW)}, records_max=0, is_renew_ack=True)
+        accepted = member.fetch(acks={topic_id: (0, ACCEPT)})
+
+    assert told(first) == {topic_id: (OK, OK, [0])}
+    assert told(renewed) == {topic_id: (OK, OK, [])}
+    assert told(accepted) == {topic_id: (OK, OK, [1])}
+
+
+def test_every_answer_tells_how_long_records_are_leased(node: NodeProcess) -> None:
+    topic = new_topic(node)
+    group = new_group(node, **{"share.record.lock.duration.ms": f"{LOCK_MS}"})
+    publish(node, topic, [b"a"])
+    with WireClient(node.kafka_port) as client:
+        topic_id = topic_id_of(client, topic)
+        member = Member(client, group)
+
+        answers = [
+            member.fetch(),
+            member.fetch(topic_id),
+            member.fetch(),
+            member.acknowledge(topic_id, 0, RENEW),
+        ]
+
+    expected = dt.timedelta(milliseconds=LOCK_MS)
+    assert [each.acquisition_lock_timeout for each in answers] == [expected] * len(answers)
+
+
+def test_a_deleted_topic_is_told_and_others_are_read(node: NodeProcess) -> None:
+    kept, gone, group = new_topic(node), new_topic(node), new_group(node)
+    with WireClient(node.kafka_port) as client:
+        kept_id, gone_id = topic_id_of(client, kept), topic_id_of(client, gone)
+        member = Member(client, group)
+        member.fetch(kept_id, gone_id)
+
+        delete_topic(node, gone)
+        publish(node, kept, [b"a"])
+        missing = member.fetch()
+        create_topic(node, gone)
+        publish(node, gone, [b"new"])
+        other = member.fetch(acks={kept_id: (0, ACCEPT)})
+
+    error = ErrorCode.unknown_topic_id
+    assert told(missing) == {kept_id: (OK, OK, [0]), gone_id: (error, OK, [])}
+    assert told(other) == {kept_id: (OK, OK, []), gone_id: (error, OK, [])}

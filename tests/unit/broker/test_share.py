@@ -1,0 +1,33 @@
+"""Sessions of share groups, where members come without a word and go without one."""
+
+from penstock.broker import NewTopic, encode_batch
+from penstock.ids import TopicPartition
+from penstock.record import Record
+from tests.unit.broker.test_queues import TOPIC, started_with
+from tests.unit.cluster.workplaces import run
+
+GROUP = "sharers"
+
+
+def test_a_member_that_leaves_gives_back_what_it_holds_although_a_topic_is_gone() -> None:
+    async def scene() -> None:
+        broker = await started_with(b"a")
+        await broker.topics.create(NewTopic("gone", partitions=1))
+        batch = memoryview(encode_batch([Record(0, 0, None, b"b")]))
+        await broker.publisher.publish(TopicPartition("gone", 0), batch).offset
+        await broker.share.configure(GROUP, {"share.auto.offset.reset": "earliest"}, ())
+        topics = broker.metadata.topics
+        added = {TopicPartition(name, 0): topics[name].public_id for name in ("gone", TOPIC)}
+        broker.share.open_session(GROUP, "leaver", 0, added=added, forgotten=())
+        held = await broker.share.acquire(GROUP, "leaver", records_max=10, wait_ms=0)
+        assert all(each.acquired for each in held)
+        await broker.topics.delete("gone")
+
+        await broker.share.close_session(GROUP, "leaver")
+
+        del added[TopicPartition("gone", 0)]
+        broker.share.open_session(GROUP, "other", 0, added=added, forgotten=())
+        (found,) = await broker.share.acquire(GROUP, "other", records_max=10, wait_ms=0)
+        assert [each.record.value for each in found.acquired] == [b"a"]
+
+    run(scene())
