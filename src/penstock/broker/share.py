@@ -9,6 +9,7 @@ again, and what it had acquired comes back when its lease ends.
 import asyncio
 import itertools
 import uuid
+from collections import OrderedDict
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
@@ -102,7 +103,7 @@ class ShareGroups:
         self._session_ms = options.consumer_session_timeout_ms
         self.heartbeat_ms = options.consumer_heartbeat_interval_ms
         self._groups: dict[str, ShareGroup] = {}
-        self._sessions: dict[tuple[str, str], _Session] = {}
+        self._sessions: OrderedDict[tuple[str, str], _Session] = OrderedDict()
         self._turn = itertools.count()
 
     # Members.
@@ -229,15 +230,17 @@ class ShareGroups:
         key = (group_id, member_id)
         session = self._sessions.get(key)
         if epoch == OPEN_EPOCH:
-            if session is None and len(self._sessions) >= _SESSIONS_MAX:
-                raise ShareSessionNotFound(f"this node has {_SESSIONS_MAX} share sessions already")
             session = self._sessions[key] = _Session(held=session.held if session else {})
+            if len(self._sessions) > _SESSIONS_MAX:
+                # Members that were killed end no session; what they held comes back by its lease.
+                self._sessions.popitem(last=False)
         elif session is None:
             raise ShareSessionNotFound(f"member {member_id!r} has no share session here")
         elif epoch not in (session.epoch + 1, CLOSE_EPOCH):
             raise InvalidShareSessionEpoch(
                 f"member {member_id!r} sent epoch {epoch} of its session, not {session.epoch + 1}"
             )
+        self._sessions.move_to_end(key)
         session.epoch = epoch
         # A topic that was created anew is forgotten and added in one request.
         session.places = {

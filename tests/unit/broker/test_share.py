@@ -1,12 +1,34 @@
 """Sessions of share groups, where members come without a word and go without one."""
 
-from penstock.broker import NewTopic, encode_batch
+import pytest
+
+from penstock.broker import NewTopic, encode_batch, share
+from penstock.errors import ShareSessionNotFound
 from penstock.ids import TopicPartition
 from penstock.record import Record
 from tests.unit.broker.test_queues import TOPIC, started_with
 from tests.unit.cluster.workplaces import run
 
 GROUP = "sharers"
+
+
+def test_sessions_of_members_that_were_killed_make_room_for_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(share, "_SESSIONS_MAX", 2)
+
+    async def scene() -> None:
+        broker = await started_with()
+        for member in ("killed", "living"):
+            broker.share.open_session(GROUP, member, 0, added={}, forgotten=())
+
+        broker.share.open_session(GROUP, "new", 0, added={}, forgotten=())
+
+        broker.share.open_session(GROUP, "living", 1, added={}, forgotten=())
+        with pytest.raises(ShareSessionNotFound):
+            broker.share.open_session(GROUP, "killed", 1, added={}, forgotten=())
+
+    run(scene())
 
 
 def test_a_member_that_leaves_gives_back_what_it_holds_although_a_topic_is_gone() -> None:
