@@ -17,6 +17,7 @@ from kio.schema.list_offsets.v5.request import (
     ListOffsetsRequest,
     ListOffsetsTopic,
 )
+from kio.schema.metadata.v12.request import MetadataRequest
 from kio.schema.produce.v9.request import PartitionProduceData, ProduceRequest, TopicProduceData
 from kio.schema.types import BrokerId, TopicName
 from kio.static.primitive import Records, i8, i16, i32, i32Timedelta, i64
@@ -103,9 +104,9 @@ def test_empty_nodes_form_a_cluster_in_whatever_order_they_start(tmp_path: Path)
         for node in cluster.nodes.values():
             node.wait_until_serving()
 
-        views = [view_from(node) for node in cluster.nodes.values()]
-        assert [view.nodes for view in views] == [ALL, ALL, ALL]
-        assert len({view.cluster_id for view in views}) == 1
+        nodes = list(cluster.nodes.values())
+        wait_for(lambda: all(view_from(node).nodes == ALL for node in nodes), "all are listed")
+        assert len({view_from(node).cluster_id for node in nodes}) == 1
     finally:
         cluster.kill()
 
@@ -171,6 +172,33 @@ def test_another_node_leads_soon_after_a_leader_dies(
     print(f"a new leader acknowledged {took_s:.2f} s after the death of node {leader}")
     assert acknowledged == [b"after"]
     assert values_of(cluster, topic, 101) == [*numbered(100), b"after"]
+
+
+def test_clients_are_told_of_the_nodes_that_are_up(cluster: LinkedCluster) -> None:
+    wait_for(lambda: view_from(cluster[1]).nodes == ALL, "all nodes are listed")
+
+    cluster[3].kill()
+    wait_for(lambda: view_from(cluster[1]).nodes == {1, 2}, "a node that is down is not listed")
+    cluster[3].start()
+    wait_for(lambda: view_from(cluster[1]).nodes == ALL, "it is listed when it is back")
+
+
+def test_a_node_that_is_cut_off_tells_of_all_nodes(cluster: LinkedCluster) -> None:
+    wait_for(lambda: view_from(cluster[1]).nodes == ALL, "all nodes are listed")
+
+    cluster.network.isolate(3)
+
+    wait_for(lambda: view_from(cluster[1]).nodes == {1, 2}, "the majority goes on without it")
+    assert _brokers_told_by(cluster[3]) == ALL
+
+
+def _brokers_told_by(node: NodeProcess) -> set[int]:
+    """Ask for nodes alone: a node that is cut off does not answer for partitions."""
+    request = MetadataRequest(
+        topics=(), allow_auto_topic_creation=False, include_topic_authorized_operations=False
+    )
+    with WireClient(node.kafka_port) as client:
+        return {int(broker.node_id) for broker in client.ask(request).brokers}
 
 
 def test_a_node_that_was_away_catches_up(cluster: LinkedCluster) -> None:

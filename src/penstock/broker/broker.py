@@ -126,6 +126,18 @@ class Broker:
         return node_id == self.node_id or node_id in self.cluster.links.connected
 
     @property
+    def listed_nodes(self) -> list[Node]:
+        """The nodes that clients are told of, without those that are down.
+
+        Clients take a node that is listed for one that answers: share consumers in Java leave the
+        leader that they know only when it is not. A node that reaches no majority is the one that
+        is cut off, and lists all.
+        """
+        nodes = list(self.metadata.nodes.values())
+        reached = [node for node in nodes if self.is_reachable(node.node_id)]
+        return reached if 2 * len(reached) > len(nodes) else nodes
+
+    @property
     def is_cut_off(self) -> bool:
         """True when others may know better than this node who leads."""
         return self.cluster.is_cut_off

@@ -44,7 +44,7 @@ async def _describe_cluster(
             cluster_out.DescribeClusterBroker(
                 broker_id=BrokerId(node.node_id), host=node.kafka_host, port=i32(node.kafka_port)
             )
-            for node in metadata.nodes.values()
+            for node in context.broker.listed_nodes
         ),
     )
 

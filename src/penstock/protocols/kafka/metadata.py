@@ -125,7 +125,7 @@ def _response(message: wire_in.MetadataRequest, context: Context) -> wire.Metada
             wire.MetadataResponseBroker(
                 node_id=BrokerId(node.node_id), host=node.kafka_host, port=i32(node.kafka_port)
             )
-            for node in metadata.nodes.values()
+            for node in context.broker.listed_nodes
         ),
         cluster_id=str(metadata.cluster_id) if metadata.cluster_id else None,
         controller_id=BrokerId(context.broker.controller),
