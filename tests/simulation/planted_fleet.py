@@ -4,7 +4,7 @@ from typing import Any
 
 import msgspec
 
-from penstock.cluster import PartitionQueue
+from penstock.cluster import PartitionQueue, ReplicatedLog
 from penstock.cluster import metadata as metadata_module
 from penstock.cluster import stewardship as stewardship_module
 from penstock.cluster.cluster import Cluster
@@ -119,6 +119,14 @@ def what_a_group_has_settled_is_not_in_snapshots() -> Replacements:
 @bug
 def positions_outlive_their_topic() -> Replacements:
     return [(inheritance_module, "_is_outlived", lambda *_: False)]
+
+
+@bug
+def what_is_read_is_not_confirmed_by_a_majority() -> Replacements:
+    async def trust(self: ReplicatedLog) -> None:
+        self.check_serving()
+
+    return [(ReplicatedLog, "wait_current", trust)]
 
 
 @bug

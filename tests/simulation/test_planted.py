@@ -142,6 +142,7 @@ FLEET_BY_SEED = {
     "positions_outlive_their_topic": 5,
     "staged_writes_are_not_in_snapshots": 7,
     "what_a_group_has_settled_is_not_in_snapshots": 3,
+    "what_is_read_is_not_confirmed_by_a_majority": 5001,
     "what_waits_is_not_in_snapshots": 8,
 }
 FLEET_EVENTS = 30_000
