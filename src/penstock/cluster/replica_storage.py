@@ -12,9 +12,9 @@ fails ends the replica on this node, and so does damage. From then on nothing is
 persisted, not even what is being written: a kernel reports a lost write once, and whoever synced
 first has taken the report.
 
-A small flush on a quick disk is written at once, and synced on the loop (`flush_pace`) when the
-turn of the loop that asked for it is over: by then the disk has begun with it, and it is known
-whether more waits to be written. If so, a thread syncs it, and the loop goes on meanwhile.
+A small flush on a quick disk runs on the loop (`flush_pace`), when the turn of the loop that asked
+for it is over: by then the messages that go with the write are on their way, and it is known
+whether more waits to be written. If so, a thread runs it, and the loop goes on meanwhile.
 """
 
 import asyncio
@@ -65,7 +65,6 @@ class _Job:
     writes: int = 0
     entries: int = 0
     duration_s: float = 0.0
-    error: Exception | None = None
 
     @property
     def is_small(self) -> bool:
@@ -207,8 +206,6 @@ class ReplicaStorage:
         pace.plan()
         job = self._next_job()
         if pace.is_quick and job.is_small:
-            assert job.flush is not None
-            self._visit_disk(job, job.flush.write)
             self._workplace.loop.call_soon(self._run_after_turn, job)
         else:
             self._workplace.executor.submit(self._run, job)
@@ -216,13 +213,10 @@ class ReplicaStorage:
     def _run_after_turn(self, job: _Job) -> None:
         pace = self._workplace.pace
         is_alone = job.writes == len(self._writes) and not self._has_queued()
-        if job.error is not None:
-            self._after(job)
-        elif is_alone and pace.may_run_here(self):
-            assert job.flush is not None
-            self._visit_disk(job, job.flush.run)
+        if is_alone and pace.may_run_here(self):
+            error = self._visit_disk(job)
             pace.ran_here(self)
-            self._after(job)
+            self._after(job, error)
         else:
             self._workplace.executor.submit(self._run, job)
 
@@ -328,17 +322,18 @@ class ReplicaStorage:
 
     def _run(self, job: _Job) -> None:
         """Run in a thread; the outcome is handled on the loop."""
-        self._visit_disk(job, lambda: self._carry_out(job))
-        self._workplace.loop.call_soon_threadsafe(self._after, job)
+        error = self._visit_disk(job)
+        self._workplace.loop.call_soon_threadsafe(self._after, job, error)
 
-    def _visit_disk(self, job: _Job, work: Callable[[], None]) -> None:
+    def _visit_disk(self, job: _Job) -> Exception | None:
         begin_s = self._workplace.clock.steady_s()
         try:
-            work()
+            self._carry_out(job)
         except (OSError, PenstockError) as failure:
-            job.error = failure
+            return failure
         finally:
-            job.duration_s += self._workplace.clock.steady_s() - begin_s
+            job.duration_s = self._workplace.clock.steady_s() - begin_s
+        return None
 
     def _carry_out(self, job: _Job) -> None:
         if job.install is not None:
@@ -354,14 +349,14 @@ class ReplicaStorage:
         if job.flush is not None:
             job.flush.run()
 
-    def _after(self, job: _Job) -> None:
+    def _after(self, job: _Job, error: Exception | None) -> None:
         self._is_busy = False
         self._is_cutting = False
         self._workplace.pace.ended(job.duration_s)
         if self._has_failed:
             self._advance()
-        elif job.error is not None:
-            self._job_failed(job, job.error)
+        elif error is not None:
+            self._job_failed(job, error)
         else:
             self._job_done(job)
 

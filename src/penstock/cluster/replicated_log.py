@@ -473,13 +473,11 @@ class ReplicatedLog:
         if effects.write is not None:
             self._take_back_cut(effects.write)
             self._unapplied.extend(effects.write.entries)
-        # Before the write: others are to have it on disk, too, and need not wait for this one.
+            self._storage.write(effects.write)
         for message in effects.messages:
             self._transport.send(self.identity.group, message)
             if self._learner_pace is not None and isinstance(message, Append):
                 self._learner_pace.sent(message)
-        if effects.write is not None:
-            self._storage.write(effects.write)
         for order in effects.replications:
             self._replicate(order)
         if effects.apply_start < effects.apply_end:

@@ -4,7 +4,6 @@ All file access of the log goes through these two classes, so that the simulator
 their place that loses unsynced writes, tears the last one, runs full or fails to sync.
 """
 
-import ctypes
 import mmap
 import os
 import shutil
@@ -16,12 +15,6 @@ Buffer = bytes | bytearray | memoryview
 
 # writev takes at most this many buffers at a time on Linux.
 _BUFFERS_MAX = 1024
-
-# Linux has it, and Python does not know it: begin to write pages to the disk, and do not wait.
-_sync_file_range = getattr(ctypes.CDLL(None), "sync_file_range", None)
-if _sync_file_range is not None:
-    _sync_file_range.argtypes = (ctypes.c_int, ctypes.c_int64, ctypes.c_int64, ctypes.c_uint)
-_BEGIN_TO_WRITE = 2
 
 
 class DiskFile(Protocol):
@@ -38,9 +31,6 @@ class DiskFile(Protocol):
 
     def size(self) -> int:
         """Return the size in bytes."""
-
-    def start_sync(self, position: int, size_bytes: int) -> None:
-        """Let the disk begin with bytes for which `sync` will wait; promises nothing."""
 
     def sync(self) -> None:
         """Return when everything written so far survives a power cut."""
@@ -140,11 +130,6 @@ class LocalFile:
     def size(self) -> int:
         """Return the size in bytes."""
         return os.fstat(self._fd).st_size
-
-    def start_sync(self, position: int, size_bytes: int) -> None:
-        """Hand the pages to the disk. What goes wrong is told by `sync`."""
-        if _sync_file_range is not None:
-            _sync_file_range(self._fd, position, size_bytes, _BEGIN_TO_WRITE)
 
     def sync(self) -> None:
         """Flush data, and the size that is needed to find it."""

@@ -1,8 +1,7 @@
 """One group commit: everything that was appended while the one before ran.
 
-A flush is prepared by the owner of the log, run in a thread, and then reported back. It may be
-written before it is run: a small one is handed to the disk when it is written, and the disk works
-on it while the owner has other things to do. The order inside is what recovery relies on:
+A flush is prepared by the owner of the log, run in a thread, and then reported back. The order
+inside is what recovery relies on:
 
     records of this flush, then state entries of this flush, then the rows, then zeros ahead of
     the entries (`ahead` says why, and what a crash leaves of them); then the syncs
@@ -38,7 +37,6 @@ class Flush:
     __slots__ = (
         "_creates",
         "_follows_unsynced",
-        "_is_written",
         "_log_buffers",
         "_rows",
         "_seals",
@@ -75,7 +73,6 @@ class Flush:
         self._rows: list[Buffer] = []
         self._creates = False
         self._seals: Segment | None = None
-        self._is_written = False
 
     def begin_segment(self, sealed: Segment | None) -> None:
         """Let the flush put its segment on disk first, after sealing the one before."""
@@ -129,55 +126,36 @@ class Flush:
         self.next_index += 1
         self.last_term = term
 
-    def write(self) -> None:
-        """Write, and let the disk begin with what `run` will wait for; raises as `run` does."""
-        if self._creates:
-            self._create_segment()
-        files = self.segment.files
-        is_small = self.size_bytes <= SMALL_BYTES
-        if self._log_buffers:
-            files.log.write_at(self.log_position, self._log_buffers)
-            if is_small and self.is_synced:
-                files.log.start_sync(self.log_position, self.end_log_bytes - self.log_position)
-        if self._state_buffers:
-            files.state.write_at(self.state_position, self._state_buffers)
-            if is_small:
-                files.state.start_sync(self.state_position, self._state_bytes)
-        files.index.write_at(HEADER_BYTES + self.first_row * ROW_BYTES, [b"".join(self._rows)])
-        if is_small:
-            self._write_ahead()
-        self._is_written = True
-
     def run(self) -> None:
-        """Write, unless that is done, and sync; runs in a thread and touches nothing but files.
+        """Write and sync; runs in a thread and touches nothing but files.
 
         An `OSError` means that a write failed and the flush can be abandoned; `StorageFailed`
         means that a sync failed and the log must not be used any more.
         """
-        if not self._is_written:
-            self.write()
+        if self._creates:
+            if self._seals is not None:
+                # Recovery scans only the last segment, so this one must be durable, rows included.
+                sealed = self._seals.files
+                self._seals.cut_ahead()
+                self._seals.sync(sealed.log, sealed.state, sealed.index)
+            self.segment.create_files()
         files = self.segment.files
+        if self._log_buffers:
+            files.log.write_at(self.log_position, self._log_buffers)
+        if self._state_buffers:
+            files.state.write_at(self.state_position, self._state_buffers)
+        files.index.write_at(HEADER_BYTES + self.first_row * ROW_BYTES, [b"".join(self._rows)])
+        if self.size_bytes <= SMALL_BYTES:
+            self._write_ahead()
         if self.is_synced and (self._log_buffers or self._follows_unsynced):
             self.segment.sync(files.log)
         if self._state_buffers:
             self.segment.sync(files.state)
-
-    def _create_segment(self) -> None:
-        if self._seals is not None:
-            # Recovery scans only the last segment, so this one must be durable, rows included.
-            sealed = self._seals.files
-            self._seals.cut_ahead()
-            self._seals.sync(sealed.log, sealed.state, sealed.index)
-        self.segment.create_files()
-
-    @property
-    def _state_bytes(self) -> int:
-        return self.size_bytes - (self.end_log_bytes - self.log_position)
 
     def _write_ahead(self) -> None:
         segment, limit = self.segment, self._segment_bytes_max
         if self._log_buffers and self._sync_records:
             segment.log_ahead.extend(segment.files.log, self.end_log_bytes, limit)
         if self._state_buffers:
-            end = self.state_position + self._state_bytes
+            end = self.state_position + sum(map(len, self._state_buffers))
             segment.state_ahead.extend(segment.files.state, end, limit)

@@ -7,8 +7,7 @@ bundle before the writes of this one are persisted:
    it and all earlier writes would survive a crash, hand `write.mark` to `RaftNode.persisted()`.
    Writes are carried out in the order in which they were given out.
 2. `messages` and `replications`: send. Nothing in them reveals state that is not persisted; what
-   has to wait for a write stays inside the core until that write's mark is back. So `messages` may
-   also go before `write`.
+   has to wait for a write stays inside the core until that write's mark is back.
 3. `apply_start`, `apply_end`: apply the entries of this range, then call `RaftNode.applied()`.
 4. The rest: answer reads, fetch a snapshot, take note of a new leader.
 """

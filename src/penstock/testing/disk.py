@@ -201,10 +201,6 @@ class SimFile:
         self._disk.check_running()
         return len(inode.data)
 
-    def start_sync(self, position: int, size_bytes: int) -> None:  # noqa: ARG002
-        """Change nothing: any part of what is not synced may survive a power cut anyway."""
-        self._disk.check_running()
-
     def sync(self) -> None:
         """Make what was written so far durable."""
         inode = self._open_inode()

@@ -60,36 +60,6 @@ def test_records_alone_need_one_sync_and_state_alone_too() -> None:
     assert disk.trace == ["write", "write", "sync"]
 
 
-def test_what_was_written_early_is_only_synced_when_the_flush_is_run() -> None:
-    disk, log = new_log()
-    append(log, b"x")
-    disk.trace = []
-
-    taken = pending(log, b"a", "s")
-    taken.write()
-    assert disk.trace == ["write", "write", "write"]
-    assert log.read(1, end_offset=2, bytes_max=100) is None
-    taken.run()
-
-    assert disk.trace == ["write", "write", "write", "sync", "sync"]
-
-
-def test_a_power_cut_between_an_early_write_and_its_sync_leaves_a_prefix() -> None:
-    ends = set()
-    for seed in range(40):
-        disk, log = new_log()
-        append(log, b"x")
-        pending(log, b"a" * 600, b"b" * 600, "s").write()
-
-        disk.crash(Random(seed), "subset")
-
-        log = open_log(disk)
-        assert values(log) == [b"x", b"a" * 600, b"b" * 600][: len(values(log))]
-        ends.add(len(contents(log)))
-
-    assert ends == {1, 2, 3, 4}
-
-
 def test_with_durability_os_records_are_not_synced() -> None:
     disk, log = new_log(sync_records=False)
     append(log, b"x")
