@@ -80,6 +80,9 @@ BY_SCRIPT = {
     "snapshot_is_installed_without_its_state": removal_scripts.election_after_a_copied_snapshot,
     "votes_for_shorter_logs": scripts.rot_in_the_last_flush,
     "votes_twice_in_a_term": scripts.figure_8,
+    "what_is_read_is_not_confirmed_by_a_majority": (
+        queue_scripts.message_is_acked_while_the_first_leader_is_suspended
+    ),
     "wiped_node_votes_as_its_former_self": scripts.wiped_node_is_asked_for_its_vote,
 }
 BY_SEED = {
@@ -142,7 +145,6 @@ FLEET_BY_SEED = {
     "positions_outlive_their_topic": 5,
     "staged_writes_are_not_in_snapshots": 7,
     "what_a_group_has_settled_is_not_in_snapshots": 3,
-    "what_is_read_is_not_confirmed_by_a_majority": 5001,
     "what_waits_is_not_in_snapshots": 8,
 }
 FLEET_EVENTS = 30_000
