@@ -222,9 +222,11 @@ class LeaderRules(FollowerRules):
     def _on_append_response(self, message: AppendResponse) -> None:
         if self.role is not _LEADER:
             return
-        progress = self._speaker(message.sender, message.incarnation)
-        if progress is None:
+        # What `_speaker` does, without its call: every batch is answered by every follower.
+        progress = self._progress.get(message.sender)
+        if progress is None or progress.incarnation != message.incarnation:
             return
+        progress.is_active = True
         if message.is_refused:
             known = progress.match if progress.match < message.index else 0
             common, _ = self._log.newest_common(
@@ -247,10 +249,12 @@ class LeaderRules(FollowerRules):
 
     def _count(self) -> None:
         """Commit what a majority of voters has persisted."""
-        matches = [progress.match for progress in self._voters]
-        if self._is_own_voter:
-            matches.append(self._own_match())
-        index = _majority(matches)
+        # Done for every answer to every batch: without the calls of a comprehension or `_majority`.
+        matches = [self._own_match()] if self._is_own_voter else []
+        for progress in self._voters:
+            matches.append(progress.match)  # noqa: PERF401
+        matches.sort()
+        index = matches[(len(matches) - 1) // 2]
         if index > self.commit_index and self._may_commit_by_counting(index):
             was_open = self.commit_index < self._reign_start
             self._commit(index)
