@@ -50,6 +50,13 @@ def told(answer: Any) -> dict[uuid.UUID, tuple[ErrorCode, bool]]:
     }
 
 
+def create_anew(node: NodeProcess, topic: str) -> None:
+    """Put another topic with one record under the name of one that was read."""
+    delete_topic(node, topic)
+    create_topic(node, topic)
+    publish(node, topic, [b"new"])
+
+
 def test_a_session_tells_what_is_new(node: NodeProcess) -> None:
     quiet, busy = new_topic(node), new_topic(node)
     with WireClient(node.kafka_port) as client:
@@ -89,9 +96,7 @@ def test_a_topic_that_was_created_anew_is_not_read_by_its_old_id(node: NodeProce
         old_id = topic_id_of(client, topic)
         first = fetch(client, (old_id, 0))
 
-        delete_topic(node, topic)
-        create_topic(node, topic)
-        publish(node, topic, [b"new"])
+        create_anew(node, topic)
         second = fetch(client, session_id=first.session_id, epoch=1)
 
     assert told(second) == {old_id: (ErrorCode.unknown_topic_id, False)}
@@ -103,9 +108,7 @@ def test_a_session_goes_on_with_a_topic_that_was_created_anew(node: NodeProcess)
         old_id = topic_id_of(client, topic)
         first = fetch(client, (old_id, 0))
 
-        delete_topic(node, topic)
-        create_topic(node, topic)
-        publish(node, topic, [b"new"])
+        create_anew(node, topic)
         new_id = topic_id_of(client, topic)
         second = fetch(
             client, (new_id, 0), session_id=first.session_id, epoch=1, forgotten=(old_id,)

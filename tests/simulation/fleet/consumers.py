@@ -50,7 +50,7 @@ class Consumer(Actor):
     """Receives for one group, and answers in every way that there is, or not at all."""
 
     def __init__(
-        self, fleet: "Fleet", interval_us: int, settled: "Settled", *, group: str, name: str
+        self, fleet: "Fleet", interval_us: int, settled: Settled, *, group: str, name: str
     ) -> None:
         super().__init__(fleet, interval_us)
         self._settled = settled

@@ -149,31 +149,3 @@ def test_one_exchange_after_the_other_needs_one_sync_each(monkeypatch: pytest.Mo
         assert values(messages) == [b"10"]
 
     run(scene())
-
-
-def test_the_last_lease_is_written_although_nothing_follows() -> None:
-    async def scene() -> None:
-        broker = await started_with(b"a", b"b")
-        (message,) = await receive(broker, 1)
-        await broker.queues.ack_and_receive(TOPIC, GROUP, [message.receipt], count_max=1)
-        queue = broker.cluster.partition(TopicPartition(TOPIC, 0)).queue
-
-        await asyncio.sleep(0.1)
-
-        assert queue.ledger(GROUP).in_flight == 1
-
-    run(scene())
-
-
-def test_whoever_looks_at_a_group_sees_all_that_has_gone_out() -> None:
-    async def scene() -> None:
-        broker = await started_with(b"a", b"b")
-        await receive(broker, 1)
-        status = await broker.queues.status(TOPIC, GROUP)
-        await receive(broker, 1)
-        in_flight = await broker.queues.in_flight(TOPIC, GROUP, count_max=10)
-
-        assert status.in_flight == 1
-        assert [each.offset for each in in_flight] == [0, 1]
-
-    run(scene())

@@ -107,6 +107,34 @@ def test_acks_share_a_flush_with_those_that_arrive_a_turn_later() -> None:
     run(scene())
 
 
+def test_a_lease_is_written_although_nothing_follows() -> None:
+    async def scene() -> None:
+        broker = await started_with(b"a")
+        ledger = broker.cluster.partition(TopicPartition(TOPIC, 0)).queue.ledger
+
+        await receive(broker)
+        assert ledger(GROUP).in_flight == 0
+        await asyncio.sleep(1)
+
+        assert ledger(GROUP).in_flight == 1
+
+    run(scene())
+
+
+def test_whoever_looks_at_a_group_sees_all_that_has_gone_out() -> None:
+    async def scene() -> None:
+        broker = await started_with(b"a", b"b")
+        await receive(broker, 1)
+        status = await broker.queues.status(TOPIC, GROUP)
+        await receive(broker, 1)
+        in_flight = await broker.queues.in_flight(TOPIC, GROUP, count_max=10)
+
+        assert status.in_flight == 1
+        assert [each.offset for each in in_flight] == [0, 1]
+
+    run(scene())
+
+
 def test_every_group_gets_every_message() -> None:
     async def scene() -> None:
         broker = await started_with(b"a")
