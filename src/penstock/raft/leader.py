@@ -222,11 +222,9 @@ class LeaderRules(FollowerRules):
     def _on_append_response(self, message: AppendResponse) -> None:
         if self.role is not _LEADER:
             return
-        # What `_speaker` does, without its call: every batch is answered by every follower.
-        progress = self._progress.get(message.sender)
-        if progress is None or progress.incarnation != message.incarnation:
+        progress = self._speaker(message.sender, message.incarnation)
+        if progress is None:
             return
-        progress.is_active = True
         if message.is_refused:
             known = progress.match if progress.match < message.index else 0
             common, _ = self._log.newest_common(
