@@ -45,7 +45,7 @@ def check(history: History, final: dict[Place, array[int]]) -> Findings:
     findings = Findings(violations=list(history.violations))
     for place, values in final.items():
         findings.violations += check_readings(place, history.read.get(place), values)
-        findings.violations += check_ends(place, history.end_of(place), values)
+        findings.violations += check_ends(place, history.ends.get(place, 0), values)
         positions = first_positions(values)
         for (writer, written_to), offsets in history.acknowledged.items():
             if written_to == place:

@@ -192,8 +192,9 @@ class History:
             self.ends[place] = max(self.ends.get(place, 0), end)
 
     def end_of(self, place: Place) -> int:
-        """Return the largest high watermark that was seen."""
-        return self.ends.get(place, 0)
+        """Return how far a partition is known to reach: by what anybody was told of it."""
+        read = len(self.read.get(place, ()))
+        return max(self.ends.get(place, 0), self._floors.get(place, -1) + 1, read)
 
     # Groups.
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from tests.chaos.checker import Findings
 from tests.chaos.history import Failover, History
+from tests.chaos.workers import Ledger
 
 
 @dataclass(frozen=True)
@@ -28,6 +29,7 @@ class Report:
     faults: dict[str, int]
     findings: Findings
     history: History
+    ledger: Ledger
 
     @property
     def is_good(self) -> bool:
@@ -47,6 +49,8 @@ class Report:
             "duplicates": dict(self.findings.duplicates),
             "lost": dict(self.findings.lost),
             "commits": self.history.commit_count,
+            "deliveries": self.ledger.deliveries,
+            "settled": self.ledger.settled,
             "unavailable_s_max": dict(sorted(gaps.items())),
             "failover_s": _by_kind(self.history.failovers),
             "violations": self.findings.violations,
@@ -63,6 +67,7 @@ class Report:
             f"duplicates: {_pairs(shown['duplicates'])}",
             f"acknowledged and lost, as acks=1 allows: {shown['lost'].get('plain acks=1', 0)}",
             f"acknowledged commits of offsets: {shown['commits']}",
+            f"messages settled by workers: {shown['settled']}, in {shown['deliveries']} deliveries",
             f"longest time without an acknowledgement: {_pairs(shown['unavailable_s_max'])} s",
             "failover, from the fault to the first acknowledgement of a record written after it:",
         ]

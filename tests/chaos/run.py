@@ -21,11 +21,13 @@ from tests.chaos.readers import (
     new_consumer,
 )
 from tests.chaos.report import Plan, Report, sentences
+from tests.chaos.workers import SETTINGS, Ledger, Worker, unsettled_in
 from tests.chaos.writers import LOADS, Assignment, Writer
 from tests.cluster_views import new_replicated_topic, stored_bytes, up_to_offset
 from tests.links import LinkedCluster
 
 _TOPICS = {"orders": 3, "payments": 3}
+_QUEUES = ("payments",)
 _WARM_UP_S = 3.0
 _FINISH_DEADLINE_S = 120.0
 _READ_DEADLINE_S = 120.0
@@ -35,6 +37,7 @@ _POLL_S = 0.5
 def run_chaos(directory: Path, plan: Plan) -> Report:
     """Run the plan in an empty directory."""
     history = History()
+    ledger = Ledger(history)
     with LinkedCluster(directory, plan.nodes) as cluster:
         places = [
             Place(topic, partition)
@@ -42,16 +45,21 @@ def run_chaos(directory: Path, plan: Plan) -> Report:
             for partition in range(partitions)
         ]
         for topic, partitions in _TOPICS.items():
-            new_replicated_topic(cluster, topic, partitions)
+            settings = SETTINGS if topic in _QUEUES else {}
+            new_replicated_topic(cluster, topic, partitions, **settings)
         faults = Faults(cluster, places, history, plan.seed)
+        workers = _workers(cluster, places, ledger, history)
+        for worker in workers:
+            worker.start()
         _load_and_break(cluster, places, history, faults, plan)
         faults.settle()
         final = {place: _read_all(cluster, place) for place in places}
+        _drain(cluster, workers, ledger, history, final)
         findings = check(history, final)
         _compare_replicas(cluster, final, findings)
         for node_id, node in cluster.nodes.items():
             findings.violations += sentences(node.log_lines(), node_id)
-    return Report(plan, dict(faults.counts), findings, history)
+    return Report(plan, dict(faults.counts), findings, history, ledger)
 
 
 def _load_and_break(
@@ -89,6 +97,40 @@ def _readers(bootstrap: str, places: list[Place], history: History, seed: int) -
         Member(bootstrap, places, history, "member 1", seed + 1),
         Member(bootstrap, places, history, "member 2", seed + 2),
     ]
+
+
+def _workers(
+    cluster: LinkedCluster, places: list[Place], ledger: Ledger, history: History
+) -> list[Worker]:
+    urls = [node.http_url for node in cluster.nodes.values()]
+    queues = [place for place in places if place.topic in _QUEUES]
+    return [Worker(urls, queues, ledger, history, name) for name in ("worker 1", "worker 2")]
+
+
+def _drain(
+    cluster: LinkedCluster,
+    workers: list[Worker],
+    ledger: Ledger,
+    history: History,
+    final: dict[Place, array[int]],
+) -> None:
+    """Let workers settle everything, and see that nothing was withheld from them."""
+    for worker in workers:
+        worker.hasten()
+    url = next(iter(cluster.nodes.values())).http_url
+    deadline = time.monotonic() + _FINISH_DEADLINE_S
+    while any(unsettled_in(url, topic) for topic in _QUEUES):
+        if time.monotonic() > deadline:
+            history.violate("messages are left although all nodes are well and workers ask")
+            break
+        time.sleep(_POLL_S)
+    for worker in workers:
+        worker.stop()
+    for worker in workers:
+        worker.join(_FINISH_DEADLINE_S)
+    for place, values in final.items():
+        if place.topic in _QUEUES and (missed := ledger.open_below(place, len(values))):
+            history.violate(f"{len(missed)} messages of {place} came to no worker: {missed[:5]}")
 
 
 def _read_all(cluster: LinkedCluster, place: Place) -> array[int]:

@@ -1,9 +1,11 @@
 """The checker finds what it is there to find."""
 
+import time
 from array import array
 
 from tests.chaos.checker import check, check_replicas
 from tests.chaos.history import OFFSET_UNKNOWN, History, Place, encode_value, identity
+from tests.chaos.workers import Ledger
 from tests.chaos.writers import IDEMPOTENT, PLAIN_ALL, PLAIN_ONE
 
 PLACE = Place("topic", 0)
@@ -118,6 +120,34 @@ def test_a_committed_offset_that_went_back_is_found() -> None:
     history.note_committed("group", PLACE, 6, known_before=7)
 
     assert "had committed 7 of topic-0 and then 6" in history.violations[0]
+
+
+def test_an_end_below_what_was_acknowledged_or_read_is_found() -> None:
+    history = history_of(PLAIN_WRITER, [0, 1, 2])
+    acknowledged = history.end_of(PLACE)
+    history.note_value(PLACE, 7, encode_value(0, 7, 20), "reader")
+
+    assert (acknowledged, history.end_of(PLACE)) == (3, 8)
+
+
+def test_a_message_that_comes_back_after_its_ack_is_found() -> None:
+    history = history_of(PLAIN_WRITER, [0])
+    ledger = Ledger(history)
+    asked_before_s = time.monotonic()
+    ledger.note_settled(PLACE, 0)
+
+    ledger.note_delivered(PLACE, 0, asked_before_s)
+    assert history.violations == []
+    ledger.note_delivered(PLACE, 0, time.monotonic())
+    assert "offset 0 of topic-0 was settled and came back" in history.violations
+
+
+def test_a_message_that_no_worker_ever_acked_is_found() -> None:
+    ledger = Ledger(history_of(PLAIN_WRITER, [0, 1, 2]))
+    ledger.note_settled(PLACE, 0)
+    ledger.note_sent(PLACE, 1)
+
+    assert ledger.open_below(PLACE, 3) == [2]
 
 
 def test_replicas_that_differ_are_found() -> None:
