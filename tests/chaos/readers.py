@@ -4,6 +4,7 @@ import random
 import threading
 import time
 from contextlib import suppress
+from dataclasses import dataclass
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
@@ -163,13 +164,31 @@ class Watcher(Reader):
                     self._history.note_committed(self._group, place, offset, known[place])
 
 
+@dataclass(frozen=True)
+class Group:
+    """A consumer group, and the protocol that its members speak."""
+
+    name: str
+    settings: dict[str, object]
+
+
+GROUPS = (
+    Group(
+        "chaos-group",
+        {"session_timeout_ms": 10_000, "partition_assignment_strategy": "cooperative-sticky"},
+    ),
+    Group("chaos-incremental-group", {"group_protocol": "consumer"}),
+)
+
+
 class Member(Reader):
     """A member of a group that commits what it has read, and is replaced now and then."""
 
     def __init__(
-        self, bootstrap: str, places: list[Place], history: History, name: str, seed: int
+        self, bootstrap: str, places: list[Place], history: History, group: Group, seed: int
     ) -> None:
-        super().__init__(bootstrap, places, history, name)
+        super().__init__(bootstrap, places, history, f"member {seed} of {group.name}")
+        self._group = group
         self._random = random.Random(seed)
 
     def _read(self) -> None:
@@ -179,10 +198,9 @@ class Member(Reader):
     def _live_once(self, end_s: float) -> None:
         consumer = new_consumer(
             self._bootstrap,
-            GROUP,
+            self._group.name,
             auto_offset_reset="earliest",
-            session_timeout_ms=10_000,
-            partition_assignment_strategy="cooperative-sticky",
+            **self._group.settings,
         )
         consumer.subscribe(sorted({place.topic for place in self._places}))
         commit_s = time.monotonic() + _COMMIT_INTERVAL_S
@@ -197,7 +215,5 @@ class Member(Reader):
         with suppress(KafkaException):
             for done in consumer.commit(asynchronous=False) or ():
                 if done.error is None and done.offset >= 0:
-                    self._history.note_commit(GROUP, Place(done.topic, done.partition), done.offset)
-
-
-GROUP = "chaos-group"
+                    place = Place(done.topic, done.partition)
+                    self._history.note_commit(self._group.name, place, done.offset)

@@ -12,7 +12,7 @@ from tests.chaos.checker import Findings, check, check_replicas
 from tests.chaos.faults import Faults
 from tests.chaos.history import NOT_READ, History, Place, decode_value
 from tests.chaos.readers import (
-    GROUP,
+    GROUPS,
     Follower,
     Member,
     Reader,
@@ -93,9 +93,15 @@ def _readers(bootstrap: str, places: list[Place], history: History, seed: int) -
     return [
         Follower(bootstrap, places, history, "follower"),
         Visitor(bootstrap, places, history, "visitor", seed),
-        Watcher(bootstrap, places, history, "watcher", GROUP),
-        Member(bootstrap, places, history, "member 1", seed + 1),
-        Member(bootstrap, places, history, "member 2", seed + 2),
+        *(
+            Watcher(bootstrap, places, history, f"watcher of {group.name}", group.name)
+            for group in GROUPS
+        ),
+        *(
+            Member(bootstrap, places, history, group, seed + number)
+            for group in GROUPS
+            for number in (1, 2)
+        ),
     ]
 
 
