@@ -11,6 +11,7 @@ from penstock.broker.groups import Groups
 from penstock.config import NodeOptions
 from penstock.errors import NotCoordinator, PenstockError
 from penstock.groups import (
+    Assignment,
     CommitOffsets,
     ConsumerHeartbeat,
     FetchOffsets,
@@ -64,6 +65,8 @@ class GroupsBooks:
         self._confirmed: dict[Place, int] = {}
         """Up to which of them consumers were told that they are final."""
         self._owned: dict[str, dict[str, set[tuple[uuid.UUID, int]]]] = {}
+        self._assigned: dict[tuple[str, str, int], list[Assignment]] = {}
+        """All that a member ever was assigned at an epoch."""
         self._epochs: dict[str, int] = {}
 
     def commit(self, entry: Entry, term: int) -> None:
@@ -89,6 +92,8 @@ class GroupsBooks:
                     self._epochs[group] = epoch
                 case MemberSaved(group, member):
                     touched.add(group)
+                    key = (group, member.member_id, member.epoch)
+                    self._assigned.setdefault(key, []).append(member.assigned)
                     self._owned.setdefault(group, {})[member.member_id] = {
                         (topic, partition)
                         for assignment in (member.assigned, member.revoking)
@@ -117,6 +122,10 @@ class GroupsBooks:
         for member, owned in self._owned[group].items():
             require(not seen & owned, "a partition has two owners", group, member, seen & owned)
             seen |= owned
+
+    def was_assigned(self, group: str, member_id: str, epoch: int, told: Assignment) -> bool:
+        """Whether what a member is told is in the log."""
+        return told in self._assigned.get((group, member_id, epoch), [])
 
     def confirmed(self, place: Place) -> int:
         """How many values whoever answers must know of: a consumer was told so."""

@@ -1,21 +1,28 @@
 """Bugs planted in how nodes follow the metadata and in what users do there, as in `planted`."""
 
+from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from penstock.broker.share import ShareGroups
 from penstock.cluster import PartitionQueue, ReplicatedLog
 from penstock.cluster import metadata as metadata_module
 from penstock.cluster import stewardship as stewardship_module
 from penstock.cluster.cluster import Cluster
 from penstock.cluster.described import Replicas
 from penstock.cluster.links import Links
+from penstock.cluster.replica_set import ReplicaSet
 from penstock.cluster.staged_writes import StagedWrites
 from penstock.cluster.steward import GroupView, Step, next_step
 from penstock.cluster.write_decisions import WriteDecisions
 from penstock.cluster.write_events import WriteDecided
 from penstock.delivery import DeliveryState, Stage
+from penstock.errors import PenstockError
+from penstock.groups import incremental as incremental_module
 from penstock.groups import inheritance as inheritance_module
+from penstock.groups.incremental import ConsumerGroup
+from penstock.groups.reconciliation import reconciled
 from penstock.ids import NodeId
 from tests.simulation.planted import Replacements, bug
 
@@ -29,6 +36,15 @@ def a_node_that_starts_goes_by_its_old_metadata() -> Replacements:
         self.metadata.is_current = True
 
     return [(Cluster, "__init__", trusting)]
+
+
+@bug
+def a_replica_that_comes_back_is_taken_for_its_former_self() -> Replacements:
+    def forget_alone(self: ReplicaSet, directories: dict[int, Path], *_: Any) -> None:
+        for directory in directories.values():
+            self._directories.discard_replica(directory)
+
+    return [(ReplicaSet, "_discard_replicas", forget_alone)]
 
 
 @bug
@@ -132,3 +148,29 @@ def what_is_read_is_not_confirmed_by_a_majority() -> Replacements:
 @bug
 def what_waits_is_not_in_snapshots() -> Replacements:
     return [(Stage, "restore", lambda *_: None)]
+
+
+@bug
+def a_partition_is_given_away_before_its_owner_has_let_go() -> Replacements:
+    def hasty(member: Any, *, holder_of: Any, **rest: Any) -> Any:
+        return reconciled(member, holder_of=lambda *_: None, **rest)
+
+    return [(incremental_module, "reconciled", hasty)]
+
+
+@bug
+def members_that_have_gone_keep_their_partitions() -> Replacements:
+    return [(ConsumerGroup, "_release", lambda *_: None)]
+
+
+@bug
+def what_share_consumers_accept_is_confirmed_although_it_failed() -> Replacements:
+    carry_out = ShareGroups._carry_out
+
+    async def confirm(self: ShareGroups, *args: Any) -> Any:
+        try:
+            return await carry_out(self, *args)
+        except PenstockError:
+            return []
+
+    return [(ShareGroups, "_carry_out", confirm)]

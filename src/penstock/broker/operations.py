@@ -247,7 +247,8 @@ class Operations:
         draining = self._cluster.metadata.draining.difference(replicas.nodes).intersection(nodes)
         if draining:
             raise Conflict(f"node {min(draining)} is being drained and takes no replicas")
-        members = tuple((node, known[node].incarnation) for node in nodes)
+        chosen = [known[node].member_of(replicas.group) for node in nodes]
+        members = tuple((member.node, member.incarnation) for member in chosen)
         await self._cluster.change(ChangeReplicas(replicas.group, members))
 
     def _without(self, replicas: Replicas, node_id: int) -> list[int]:

@@ -4,11 +4,13 @@ The incarnation is drawn when the data directory is made and lives as long as th
 that lost its disk comes back with another one and is a stranger to its groups, whatever its number:
 it has forgotten its votes, so it must not vote again in their place.
 
-A node can also lose a single replica, when its files are damaged. It then takes part in that one
-group under a new incarnation, and keeps its own in all others.
+A node can also be without the memory of a single group: the files of its replica were damaged, or
+went when the replica was moved to another node. It then takes part in that one group under a new
+incarnation, and keeps its own in all others.
 """
 
 import secrets
+from collections.abc import Collection, Iterable
 from pathlib import Path
 
 import msgspec
@@ -50,12 +52,12 @@ class Identity:
 
     @property
     def member(self) -> Member:
-        """The node as a member of every group whose replica it never lost."""
+        """The node as a member of every group in which it has no replica behind it."""
         return Member(NodeId(self._saved.node_id), Incarnation(self._saved.incarnation))
 
     @property
     def replaced(self) -> dict[int, int]:
-        """The incarnations under which it takes part where it lost a replica, by group."""
+        """The incarnations under which it takes part where it had a replica before, by group."""
         return dict(self._saved.replaced)
 
     def member_of(self, group: int) -> Member:
@@ -63,9 +65,10 @@ class Identity:
         incarnation = self._saved.replaced.get(group, self._saved.incarnation)
         return Member(NodeId(self._saved.node_id), Incarnation(incarnation))
 
-    def replace(self, group: int) -> None:
-        """Take part in a group as a stranger from now on, durably."""
-        replaced = {**self._saved.replaced, group: _draw()}
+    def replace(self, groups: Iterable[int], *, deleted: Collection[int] = ()) -> None:
+        """Take part in groups as a stranger from now on, durably; forget some that are deleted."""
+        kept = {group: each for group, each in self._saved.replaced.items() if group not in deleted}
+        replaced = kept | {group: _draw() for group in groups}
         saved = _Saved(self._saved.node_id, self._saved.incarnation, replaced)
         # Nobody hears of an incarnation that a crash could take back.
         self._save(saved)

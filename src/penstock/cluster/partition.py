@@ -215,11 +215,10 @@ class Partition:
         if known is None:
             if reason := self.turned_away.reason_to_begin_with_another(header):
                 raise reason.with_traceback(None)
-        elif self._is_repeated(known, header):
-            first = self._first_answer(header, in_flight)
+        elif (found := self._answer_at_hand(known, header, in_flight)) is not None:
             if on_repeat_settled is not None:
-                first.add_done_callback(lambda _: on_repeat_settled())
-            return first
+                found.add_done_callback(lambda _: on_repeat_settled())
+            return found
         try:
             answer = propose()
         except PenstockError as error:
@@ -243,6 +242,32 @@ class Partition:
     def _known(self, producer_id: int, in_flight: "_InFlight | None") -> ProducerState | None:
         """Return a producer as it stands when all that it has in flight is committed."""
         return in_flight.state if in_flight else self._machine.producers.get(producer_id)
+
+    def _answer_at_hand(
+        self, known: ProducerState, header: BatchHeader, in_flight: "_InFlight | None"
+    ) -> asyncio.Future[Offset] | None:
+        """Return the answer of a batch that is not to be appended; None for the next in line."""
+        try:
+            return (
+                self._first_answer(header, in_flight) if self._is_repeated(known, header) else None
+            )
+        except OutOfOrderSequence as error:
+            if self.log.is_alone:
+                raise
+            return asyncio.get_running_loop().create_task(self._refuse_for_certain(header, error))
+
+    async def _refuse_for_certain(self, header: BatchHeader, error: OutOfOrderSequence) -> Offset:
+        """Refuse a batch because one before it is missing, unless another leader may have that.
+
+        Producers give up for good when they are told so. A leader that was replaced without knowing
+        it lacks what the next one has stored.
+        """
+        try:
+            await self.log.wait_current()
+        except PenstockError as doubt:
+            self.refuse(header, doubt)
+            raise
+        raise error
 
     def _is_repeated(self, known: ProducerState, header: BatchHeader) -> bool:
         """True for a batch that is known already; raises when it is not the next one."""

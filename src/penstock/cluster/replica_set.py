@@ -56,9 +56,9 @@ class ReplicaSet:
     """All replicas of this node.
 
     `on_opened` is told of each log before it takes part in its group, with the number of its shard
-    when it keeps consumer groups; `on_replaced` when a damaged replica begins anew; `on_unwanted`
-    when a replica was closed whose files are to go. `is_led` says whether another node leads a
-    group: only then can it do without this node's replica.
+    when it keeps consumer groups; `on_replaced` when the node has become a stranger to a group;
+    `on_unwanted` when a replica was closed whose files are to go. `is_led` says whether another
+    node leads a group: only then can it do without this node's replica.
     """
 
     def __init__(
@@ -405,8 +405,28 @@ class ReplicaSet:
         self.unwanted.forget(
             lambda group: group in wanted or group not in known or self._is_mine(known[group])
         )
-        for directory in self.unwanted.take_certain():
-            await self._tidy(partial(self._directories.discard_replica, directory))
+        if certain := self.unwanted.take_certain():
+            is_current = self._metadata.is_current
+            deleted = self.identity.replaced.keys() - known.keys() - {METADATA_GROUP}
+            await self._tidy(
+                partial(self._discard_replicas, certain, deleted if is_current else set())
+            )
+
+    def _discard_replicas(self, directories: dict[int, Path], deleted: set[int]) -> None:
+        """Move the files of replicas away, and be a stranger to their groups from now on.
+
+        A replica that comes back begins with nothing and is filled from the start of the log. So it
+        comes by memberships in which it was a voter, and would vote by them without knowing what it
+        has voted and acknowledged: two that come back can be a majority of such a membership, and
+        elect one of themselves. Under another incarnation they belong to none of them.
+
+        The incarnations are durable before the files go. A crash in between leaves files under a
+        new incarnation, which know more than they need to.
+        """
+        self.identity.replace(directories, deleted=deleted)
+        self._workplace.loop.call_soon_threadsafe(self.on_replaced)
+        for directory in directories.values():
+            self._directories.discard_replica(directory)
 
     def _is_replaced(self, failed: Replicas, wanted: Replicas) -> bool:
         """Whether this node is to keep another replica than the one that could not be opened.
@@ -617,7 +637,7 @@ class ReplicaSet:
         the old one could vote against what the replica once acknowledged. A crash in between finds
         the damaged files under the new incarnation, and replaces them again.
         """
-        self.identity.replace(group)
+        self.identity.replace([group])
         self._directories.set_aside(directory, name)
 
     async def close(self) -> None:

@@ -5,7 +5,8 @@ meanwhile, one thing after the other. It may have left a group and come back to 
 may have acknowledged records since that too few others hold. So a replica is closed first, and its
 files stay until the cluster has answered the node once more. After that answer the node knows of
 every decision that was made before it closed the replica, and a closed replica acknowledges
-nothing. Only a replica that is unwanted even then goes.
+nothing. Only a replica that is unwanted even then goes, and with it what the node was in the group:
+should it come back, it comes as a stranger.
 
 A node that stops before that leaves the files where they are: they do no harm, and a replica that
 comes back to its group goes on with them.
@@ -44,9 +45,11 @@ class UnwantedReplicas:
         for group in [group for group in self._by_group if is_moot(group)]:
             del self._by_group[group]
 
-    def take_certain(self) -> list[Path]:
-        """Return the directories that may go, and forget them."""
-        certain = {group: each for group, each in self._by_group.items() if each.is_certain}
+    def take_certain(self) -> dict[int, Path]:
+        """Return the directories that may go, by group, and forget them."""
+        certain = {
+            group: each.directory for group, each in self._by_group.items() if each.is_certain
+        }
         for group in certain:
             del self._by_group[group]
-        return [each.directory for each in certain.values()]
+        return certain

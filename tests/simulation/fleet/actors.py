@@ -1,8 +1,9 @@
 """Those who use a fleet: they create and delete topics, publish, and move replicas."""
 
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from random import Random
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from penstock.broker import Broker, NewMessage, NewTopic, Published
@@ -56,6 +57,17 @@ class Actor:
         # Refusals are part of the game.
         with suppress(PenstockError):
             await self.act(broker)
+
+    def _go_to(self, node_id: int, work: Callable[..., Awaitable[None]], *args: Any) -> None:
+        """Go on at a certain node, if it is there."""
+        node = self._fleet.nodes.get(node_id)
+        if node is not None and node.is_serving:
+            assert node.broker is not None
+            node.ask(self._try_there, work, node.broker, *args)
+
+    async def _try_there(self, work: Callable[..., Awaitable[None]], *args: Any) -> None:
+        with suppress(PenstockError):
+            await work(*args)
 
     async def act(self, broker: Broker) -> None:
         """Do it."""

@@ -17,7 +17,6 @@ from penstock.groups import (
 )
 from penstock.ids import TopicPartition
 from tests.simulation.fleet.actors import TOPICS, Actor
-from tests.simulation.members import GroupsBooks
 from tests.simulation.referee import require
 
 if TYPE_CHECKING:
@@ -50,25 +49,30 @@ class Committer(Actor):
         if names:
             topic = broker.metadata.topics[self._random.choice(names)]
             place = TopicPartition(topic.name, int(topic.partitions * self._random.random()))
-            deed = self._commit if self._random.random() < 0.6 else self._fetch
+            deed = self.commit if self._random.random() < 0.6 else self._fetch
             self._go(broker, deed, self._random.choice(_GROUPS), place)
 
     def _go(self, broker: Broker, deed: Deed, group: str, place: TopicPartition) -> None:
         """Go to the node that coordinates a group, if it is there."""
-        node = self._fleet.nodes.get(broker.coordinator_of(group).node_id)
-        if node is not None and node.is_serving:
-            assert node.broker is not None
-            node.ask(self._at_coordinator, deed, node.broker, group, place)
+        self._go_to(broker.coordinator_of(group).node_id, self._at_coordinator, deed, group, place)
 
     async def _at_coordinator(
-        self, deed: Deed, broker: Broker, group: str, place: TopicPartition
+        self, broker: Broker, deed: Deed, group: str, place: TopicPartition
     ) -> None:
         # A door refuses what the node does not know.
         if place.topic in broker.metadata.topics:
-            with suppress(PenstockError):
-                await deed(broker, group, place)
+            await deed(broker, group, place)
 
-    async def _commit(self, broker: Broker, group: str, place: TopicPartition) -> None:
+    async def commit(
+        self,
+        broker: Broker,
+        group: str,
+        place: TopicPartition,
+        *,
+        member_id: str = "",
+        epoch: int = -1,
+    ) -> None:
+        """Commit a position, as a member or as one who assigns partitions itself."""
         offset = self._fleet.next_number()
         topic_id = broker.metadata.topics[place.topic].topic_id
         self._topic_of[offset] = topic_id
@@ -77,29 +81,26 @@ class Committer(Actor):
             return CommitOffsets(
                 ticket=ticket,
                 group_id=group,
-                member_id="",
+                member_id=member_id,
                 instance_id=None,
-                generation=-1,
+                generation=epoch,
                 offsets=(OffsetToCommit(place.topic, place.partition, offset),),
             )
 
         answer = await broker.groups.ask(group, commit)
         assert isinstance(answer, OffsetsCommitted)
         require(not answer.refused, "an offset is refused", answer)
-        self._books(broker, group).check_committed((group, *place), offset)
+        self._fleet.books_of_group(broker, group).check_committed((group, *place), offset)
         self.confirmed += 1
         if topic_id not in self._fleet.founder.doomed:
             self._safe.add(offset)
 
     async def _fetch(self, broker: Broker, group: str, place: TopicPartition) -> None:
-        books = self._books(broker, group)
+        books = self._fleet.books_of_group(broker, group)
         known = books.confirmed((group, *place))
         found = await self._fetched(broker, group, place)
         if found is not None or not self._is_outlived(broker, group, place):
             books.check_fetched((group, *place), found, known=known)
-
-    def _books(self, broker: Broker, group: str) -> GroupsBooks:
-        return self._fleet.referee.shards[_shard_of(broker, group)]
 
     def _is_outlived(self, broker: Broker, group: str, place: TopicPartition) -> bool:
         """Whether the last position was meant for a topic that had the name before.
@@ -108,7 +109,7 @@ class Committer(Actor):
         was committed at a coordinator which had not heard of the deletion.
         """
         topic = broker.metadata.topics.get(place.topic)
-        history = self._books(broker, group).positions.get((group, *place), [])
+        history = self._fleet.books_of_group(broker, group).positions.get((group, *place), [])
         last = next((offset for _, offset in reversed(history) if offset is not None), None)
         return last is not None and (topic is None or self._topic_of[last] != topic.topic_id)
 
@@ -153,13 +154,8 @@ class Committer(Actor):
         place: TopicPartition,
     ) -> None:
         found = await self._fetched(broker, group, place)
-        (_, last) = self._books(broker, group).positions[group, *place][-1]
+        (_, last) = self._fleet.books_of_group(broker, group).positions[group, *place][-1]
         if self._is_outlived(broker, group, place):
             last = None
         require(found == last, "a position is not what was committed last", group, place, found)
         wanted.discard((group, place))
-
-
-def _shard_of(broker: Broker, group: str) -> int:
-    """The log that keeps a group."""
-    return broker.metadata.shards[broker.groups.shard_of(group)].group

@@ -6,7 +6,9 @@ from typing import TYPE_CHECKING, NamedTuple
 from penstock.broker import Broker, Message, Nack, Reject
 from penstock.delivery import parse_receipt
 from tests.simulation.fleet.actors import TOPICS, Actor
-from tests.simulation.fleet.queue_books import PartitionBooks
+from tests.simulation.fleet.queue_books import PartitionBooks, Settled
+from tests.simulation.fleet.sharers import GROUP as SHARE_GROUP
+from tests.simulation.fleet.sharers import Sharer
 from tests.simulation.referee import require
 
 if TYPE_CHECKING:
@@ -25,25 +27,6 @@ class Held(NamedTuple):
     topic: str
     receipt: str
     books: PartitionBooks
-
-
-class Settled:
-    """What consumers were told is settled: whoever asks after that does not get it."""
-
-    def __init__(self) -> None:
-        self.count = 0
-        self._first: dict[tuple[str, PartitionBooks, int], int] = {}
-
-    def note(self, group: str, books: PartitionBooks, offset: int) -> None:
-        """An ack was accepted."""
-        self.count += 1
-        self._first.setdefault((group, books, offset), self.count)
-
-    def check_open(self, group: str, books: PartitionBooks, offset: int, known: int) -> None:
-        """A message has come to one who asked when so many acks were accepted."""
-        first = self._first.get((group, books, offset))
-        is_open = first is None or first > known
-        require(is_open, "a message comes back that was acked before", group, offset)
 
 
 class Consumer(Actor):
@@ -167,15 +150,19 @@ class Consumers:
 
     def __init__(self, fleet: "Fleet") -> None:
         self._fleet = fleet
-        self.groups = ("eaters", "sellers")[: fleet.random.choice((1, 1, 2))]
+        groups = ("eaters", "sellers")[: fleet.random.choice((1, 1, 2))]
+        self._groups = {*groups, SHARE_GROUP}
         interval_us = int(100_000 * (1 + 3 * fleet.random.random()))
         settled = Settled()
+        names = ("one", "other")
         self.all = [
-            Consumer(fleet, interval_us, settled, group=group, name=name)
-            for group in self.groups
-            for name in ("one", "other")
+            *(
+                Consumer(fleet, interval_us, settled, group=group, name=name)
+                for group in groups
+                for name in names
+            ),
+            *(Sharer(fleet, interval_us, settled, name=name) for name in names),
         ]
-
         self._has_begun = False
 
     def begin(self) -> None:
@@ -203,12 +190,12 @@ class Consumers:
             consumer.is_stopping = True
         for books in self._open_books():
             books.check_done()
-            lost = set(self.groups) - books.groups.keys() if books.messages else ()
+            lost = self._groups - books.groups.keys() if books.messages else ()
             require(not lost, "groups never begin with a partition", lost)
 
     def _is_done(self) -> bool:
         return all(
-            books.is_done() and not (books.messages and set(self.groups) - books.groups.keys())
+            books.is_done() and not (books.messages and self._groups - books.groups.keys())
             for books in self._open_books()
         )
 

@@ -19,11 +19,13 @@ from penstock.testing import Schedule, SimMachine, SimWires
 from tests.simulation.fleet.actors import Actor, Founder, Operator, Writer
 from tests.simulation.fleet.committers import Committer
 from tests.simulation.fleet.consumers import Consumers
+from tests.simulation.fleet.crews import Crew
 from tests.simulation.fleet.node import FleetNode
 from tests.simulation.fleet.planners import Planner
 from tests.simulation.fleet.referee import FleetReferee
 from tests.simulation.fleet.stagers import Stager
 from tests.simulation.fleet.weather import Weather
+from tests.simulation.members import GroupsBooks
 from tests.simulation.referee import Violation, require
 from tests.simulation.world import Outcome, outcome_of
 
@@ -65,6 +67,7 @@ class Fleet:
         self.operator = Operator(self, int(1_500_000 * (0.3 + 2 * self.random.random())))
         self.consumers = Consumers(self)
         self.committer = Committer(self, int(60_000 * (1 + 3 * self.random.random())))
+        self.crew = Crew(self)
         self.planner = Planner(self, int(100_000 * (1 + 3 * self.random.random())))
         self.stagers = [
             Stager(self, int(150_000 * (1 + 3 * self.random.random())), writer)
@@ -166,6 +169,7 @@ class Fleet:
             for actor in self._actors:
                 actor.begin()
             self.consumers.begin()
+            self.crew.begin()
             if len(self.nodes) > 1:
                 self.faults.begin()
             self.schedule.run(until_us=_FOREVER, events_max=events, after=self._check)
@@ -211,6 +215,7 @@ class Fleet:
                 "ack": self.consumers.acked,
                 "commit of an offset": self.committer.confirmed,
                 "cancellation": self.planner.cancelled,
+                "heartbeat": self.crew.beats,
                 "epoch": sum(len(stager.committed) for stager in self.stagers),
             }
         )
@@ -241,6 +246,7 @@ class Fleet:
         self.become_whole()
         self.consumers.drain()
         self.become_whole()
+        self.crew.check_all()
         self.committer.check_all()
         for stager in self.stagers:
             stager.check_all()
@@ -284,6 +290,11 @@ class Fleet:
         broker = next(iter(self.nodes.values())).broker
         assert broker is not None
         return broker
+
+    def books_of_group(self, broker: Broker, group: str) -> GroupsBooks:
+        """Return the books of the shard that keeps a consumer group."""
+        shard = broker.metadata.shards[broker.groups.shard_of(group)]
+        return self.referee.shards[shard.group]
 
     def _lack(self, replicas: Replicas) -> str:
         if replicas.leaving or replicas.former:

@@ -29,6 +29,8 @@ OPTIONS = NodeOptions(
     scrub_interval_ms=0,
     auto_create_topics=False,
     write_stage_expiry_ms=8_000,
+    consumer_session_timeout_ms=5_000,
+    consumer_heartbeat_interval_ms=500,
     retention_ms=-1,
 )
 

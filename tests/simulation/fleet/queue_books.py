@@ -31,7 +31,7 @@ from penstock.delivery import (
 from penstock.raft import Entry
 from penstock.record import IDEMPOTENCY_KEY, Record
 from tests.simulation.books import Books, Moment
-from tests.simulation.referee import Violation
+from tests.simulation.referee import Violation, require
 
 COPY = b"penstock-dlq-group"
 """Stands in every dead letter."""
@@ -123,3 +123,22 @@ class Shelf:
             # The task of a link that runs this for another node keeps it to itself.
             self.violation = self.violation or violation
             raise
+
+
+class Settled:
+    """What consumers were told is settled: whoever asks after that does not get it."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._first: dict[tuple[str, PartitionBooks, int], int] = {}
+
+    def note(self, group: str, books: PartitionBooks, offset: int) -> None:
+        """An ack was accepted."""
+        self.count += 1
+        self._first.setdefault((group, books, offset), self.count)
+
+    def check_open(self, group: str, books: PartitionBooks, offset: int, known: int) -> None:
+        """A message has come to one who asked when so many acks were accepted."""
+        first = self._first.get((group, books, offset))
+        is_open = first is None or first > known
+        require(is_open, "a message comes back that was acked before", group, offset)

@@ -1,16 +1,20 @@
 """Histories of fleets that chance would seldom write."""
 
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from functools import partial
 from typing import TypeVar
+from unittest.mock import patch
 
 from penstock.broker import Broker, NewMessage, NewTopic, Published
-from penstock.cluster import METADATA_GROUP
+from penstock.cluster import METADATA_GROUP, replica_set
 from penstock.cluster.replicated_log import ReplicatedLog
 from penstock.errors import PenstockError
 from penstock.ids import TopicPartition
+from penstock.raft import RaftSettings
+from tests.simulation.fleet import node as node_module
 from tests.simulation.fleet.fleet import Fleet
-from tests.simulation.fleet.node import DATA, FleetNode
+from tests.simulation.fleet.node import DATA, OPTIONS, FleetNode
 from tests.simulation.fleet.referee import value_of
 from tests.simulation.referee import require
 
@@ -108,14 +112,18 @@ class Play:
         self.do(by, lambda broker: broker.operations.remove_node(node))
         self.fleet.switch_off(node)
 
+    def log_of(self, node: int) -> ReplicatedLog | None:
+        """Return the replica of the partition that a node has, if it has one."""
+        broker = self.fleet.nodes[node].broker
+        if broker is None or TOPIC not in broker.metadata.topics:
+            return None
+        return broker.cluster.replicas.by_group.get(broker.metadata.topics[TOPIC].replicas[0].group)
+
     def wait_until_gone(self, node: int) -> None:
         """Wait until a node has given its replica up, files and all."""
         disk = self.fleet.nodes[node].disk
-        directory = f"/topics/{TOPIC}/0/"
-        self.wait_until(
-            lambda: not any(directory in str(path) for path in disk.files(DATA)),
-            f"node {node} has no files of {PLACE}",
-        )
+        directory = DATA / "topics" / TOPIC / "0"
+        self.wait_until(lambda: not disk.files(directory), f"node {node} has no files of {PLACE}")
 
 
 def play(script: Callable[[Play], None], *, nodes: int) -> None:
@@ -334,7 +342,49 @@ def replica_is_to_go_while_one_that_stays_is_down() -> None:
     play(script, nodes=4)
 
 
+def two_that_come_back_are_cut_off_while_they_are_filled() -> None:
+    """What they have of the log says that they are a majority, as they once were."""
+
+    def script(play: Play) -> None:
+        fleet = play.fleet
+        play.create(5, [5, 3, 4])
+        play.move(5, [5, 1, 2])
+        play.wait_until_gone(3)
+        play.wait_until_gone(4)
+        for _ in range(20):
+            play.publish(5, 20)
+        play.move(5, [5, 3, 4])
+        play.wait_until_gone(1)
+        play.wait_until_gone(2)
+        play.publish(3, 20)
+        play.move(5, [5, 1, 2])
+
+        def is_filled_so_far(node: int) -> bool:
+            log = play.log_of(node)
+            voters = () if log is None else log.raft.membership.voters
+            return [each.node for each in voters] == [1, 2, 5]
+
+        play.wait_until(lambda: all(map(is_filled_so_far, (1, 2))), "both are being filled")
+        fleet.wires.cuts |= {
+            pair
+            for here in (1, 2)
+            for there in (3, 4, 5)
+            for pair in ((here, there), (there, here))
+        }
+        fleet.advance(5_000_000)
+        fleet.wires.cuts.clear()
+        fleet.become_whole()
+        play.publish(1, 3)
+
+    with (
+        patch.object(node_module, "OPTIONS", replace(OPTIONS, transfer_bytes_per_s=1_500)),
+        patch.object(replica_set, "RaftSettings", partial(RaftSettings, append_bytes_max=500)),
+    ):
+        play(script, nodes=5)
+
+
 SCRIPTS = (
+    two_that_come_back_are_cut_off_while_they_are_filled,
     two_nodes_are_drained_at_once,
     disk_of_a_newcomer_fails_while_it_joins,
     replica_is_to_go_while_one_that_stays_is_down,

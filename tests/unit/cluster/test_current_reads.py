@@ -5,10 +5,10 @@ import asyncio
 import pytest
 
 from penstock.cluster import ReplicatedLog
-from penstock.errors import NotLeader, Unavailable
+from penstock.errors import NotLeader, OutOfOrderSequence, Unavailable
 from tests.unit.cluster.replica_groups import ReplicaGroup
 from tests.unit.cluster.test_replication import play
-from tests.unit.cluster.workplaces import batch, turn
+from tests.unit.cluster.workplaces import batch, numbered_batch, turn
 
 
 def test_a_leader_that_is_heard_answers_at_once() -> None:
@@ -49,6 +49,36 @@ def test_a_leader_that_was_replaced_does_not_answer_from_what_it_knew() -> None:
         assert isinstance(reading.exception(), NotLeader)
         await leader.wait_current()
         assert leader.high_watermark == 2
+
+    play(scene)
+
+
+def test_a_leader_that_was_replaced_does_not_tell_a_producer_that_a_batch_is_missing() -> None:
+    async def scene(group: ReplicaGroup) -> None:
+        stale = group.partition(1)
+        await stale.publish(numbered_batch(0, b"known to all"))
+        group.isolate(1)
+        leader = await _elected_while_the_first_hears_nothing(group)
+        await leader.propose_records(numbered_batch(1, b"unknown to the first"))
+
+        refusal = stale.publish(numbered_batch(2, b"the next in line"))
+        await turn()
+        assert not refusal.done()
+        group.heal()
+        await group.tick(3)
+
+        assert isinstance(refusal.exception(), NotLeader)
+
+    play(scene)
+
+
+def test_a_leader_that_is_heard_tells_a_producer_that_a_batch_is_missing() -> None:
+    async def scene(group: ReplicaGroup) -> None:
+        partition = group.partition(1)
+        await partition.publish(numbered_batch(0, b"a"))
+
+        with pytest.raises(OutOfOrderSequence):
+            await partition.publish(numbered_batch(2, b"a gap"))
 
     play(scene)
 

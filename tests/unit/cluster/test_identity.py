@@ -78,7 +78,7 @@ def test_a_replaced_replica_is_a_stranger_to_its_group_alone_whenever_the_machin
         own = identity.member
         disk.stop_before(stop)
         try:
-            identity.replace(7)
+            identity.replace([7])
         except MachineStopped:
             disk.crash(Random(seed))
             assert Identity(disk, DATA, 3).member_of(8) == own
@@ -100,7 +100,17 @@ def test_an_incarnation_that_cannot_be_saved_is_not_used() -> None:
 
     disk.fail_sync()
     with pytest.raises(OSError, match="sync failed"):
-        identity.replace(7)
+        identity.replace([7])
 
     assert identity.member_of(7) == before
     assert identity.replaced == {}
+
+
+def test_what_a_node_was_in_groups_that_are_deleted_is_forgotten() -> None:
+    disk = new_disk()
+    identity = Identity(disk, DATA, 3)
+    identity.replace([7, 8])
+
+    identity.replace([9], deleted={7})
+
+    assert Identity(disk, DATA, 3).replaced.keys() == {8, 9}

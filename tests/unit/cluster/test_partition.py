@@ -310,10 +310,10 @@ def test_a_gap_after_a_change_of_leaders_is_believed_when_it_stays(
             reopened.publish(numbered_batch(2, b"overtakes"))
         await asyncio.sleep(2)
         with pytest.raises(OutOfOrderSequence):
-            reopened.publish(numbered_batch(2, b"is out of order"))
+            await reopened.publish(numbered_batch(2, b"is out of order"))
         assert await reopened.publish(numbered_batch(1, b"v")) == 1
         with pytest.raises(OutOfOrderSequence):
-            reopened.publish(numbered_batch(3, b"a gap of the producer's own"))
+            await reopened.publish(numbered_batch(3, b"a gap of the producer's own"))
 
     run(scene())
 

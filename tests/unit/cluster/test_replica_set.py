@@ -125,12 +125,14 @@ def test_a_replica_stays_until_the_node_knows_for_certain_that_it_is_unwanted() 
         closed.is_certain = True
         await here.replicas.reconcile([])
         assert machine.disk.exists(files)
+        assert here.own(GROUPS[0]) == own
 
         (closed,) = here.replicas.unwanted.uncertain()
         closed.is_certain = True
         await here.replicas.reconcile([])
         assert not machine.disk.exists(files)
-        assert here.replicas.unwanted.take_certain() == []
+        assert here.own(GROUPS[0]) != own, "it would vote without knowing what it has voted"
+        assert here.replicas.unwanted.take_certain() == {}
         assert len(closings) == 2
 
     run(scene())
@@ -141,7 +143,6 @@ def test_files_that_cannot_be_put_away_do_not_keep_a_node_from_following() -> No
         machine = SimMachine()
         here = Scene(machine)
         await here.open()
-        own = here.own(GROUPS[0])
         await here.move(0, OTHER)
         (closed,) = here.replicas.unwanted.uncertain()
         closed.is_certain = True
@@ -156,7 +157,7 @@ def test_files_that_cannot_be_put_away_do_not_keep_a_node_from_following() -> No
             await here.replicas.reconcile([])
         assert machine.disk.exists(DATA / "groups" / "0")
 
-        await here.move(0, own)
+        await here.move(0, here.own(GROUPS[0]))
         assert sorted(here.replicas.by_group) == list(GROUPS)
 
     run(scene())
