@@ -50,6 +50,10 @@ class InvalidReplication(InvalidRequest):
     """A replication factor or replica assignment cannot be met."""
 
 
+class InvalidAssignment(InvalidReplication):
+    """Replicas are asked for at nodes that cannot have them."""
+
+
 class InvalidSetting(InvalidRequest):
     """A setting has an unknown name or a value outside its limits."""
 
@@ -150,6 +154,14 @@ class FetchSessionNotFound(NotFound):
 
 class TopicExists(Conflict):
     """A topic of that name exists already."""
+
+
+class NotMoving(Conflict):
+    """A move is to be cancelled, and the partition is not being moved."""
+
+
+class AlreadyLed(Conflict):
+    """An election is asked for, and the partition has the leader that it would get."""
 
 
 class TopicIdMismatch(Conflict):
@@ -273,6 +285,14 @@ class StageFull(Unavailable):
 
 class NotLeader(Unavailable):
     """This node does not lead the partition."""
+
+
+class PreferredLeaderUnavailable(Unavailable):
+    """The replica that is meant to lead cannot take over at the moment."""
+
+
+class EligibleLeadersUnavailable(Unavailable):
+    """Nobody leads, and no replica may lead that could lack acknowledged records."""
 
 
 class TopicFenced(Unavailable):

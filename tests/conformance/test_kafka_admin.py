@@ -257,6 +257,22 @@ def test_options_of_the_node_are_shown_and_not_changed(admin: AdminClient) -> No
     assert error.code() == KafkaError.INVALID_REQUEST
 
 
+def test_nothing_is_taken_away_from_the_options_of_a_node(admin: AdminClient) -> None:
+    resource = ConfigResource(
+        ResourceType.BROKER,
+        "1",
+        incremental_configs=[
+            ConfigEntry(name, None, incremental_operation=AlterConfigOpType.DELETE)
+            for name in ("leader.replication.throttled.rate", "durability")
+        ],
+    )
+
+    done(admin.incremental_alter_configs([resource]))
+
+    options = done(admin.describe_configs([ConfigResource(ResourceType.BROKER, "1")]))
+    assert options["durability"].value == "sync"
+
+
 # Records and the cluster.
 
 

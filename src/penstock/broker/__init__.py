@@ -12,7 +12,7 @@ from penstock.broker.dead_letters import DeadLetter, DeadLetterFilter, DeadLette
 from penstock.broker.fetch import Fetched, FetchRequest, check_epoch
 from penstock.broker.journals import JournalPage
 from penstock.broker.messages import Acks, Messages, NewMessage, Published, PublishedRun
-from penstock.broker.operations import ClusterStatus, NodeStatus, hot_partitions
+from penstock.broker.operations import ClusterStatus, Move, NodeStatus, hot_partitions
 from penstock.broker.publish import Publication
 from penstock.broker.queue_attributes import (
     GROUP_SCOPE,
@@ -124,6 +124,7 @@ __all__ = [
     "LeasedTask",
     "Message",
     "Messages",
+    "Move",
     "MoveProgress",
     "MoveStatus",
     "Nack",

@@ -13,6 +13,7 @@ from penstock.broker.archives import Archives
 from penstock.broker.burial import Burial
 from penstock.broker.calls import Calls
 from penstock.broker.dead_letters import DeadLetters
+from penstock.broker.elections import Elections
 from penstock.broker.fetch import Fetcher
 from penstock.broker.groups import CommitsAsked, Groups
 from penstock.broker.messages import Messages
@@ -84,6 +85,7 @@ class Broker:
         self.writes = Writes(self.cluster, self.calls, self.publisher, options, workplace.clock)
         self.reshards = Reshards(self.cluster, self.calls)
         self.operations = Operations(self.cluster, options.node_id)
+        self.elections = Elections(self.cluster)
         self.housekeeper = Housekeeper(self.cluster, self.space, options, workplace)
         self.registry = CollectorRegistry()
         self.registry.register(NodeCollector(self.statistics, self.cluster, self.space))
