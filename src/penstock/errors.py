@@ -4,7 +4,8 @@ Errors are raised where they are found, with the values in the message. Each pro
 them with one table; only clients retry, and only what is `retryable`.
 """
 
-from typing import ClassVar
+from collections.abc import Mapping
+from typing import ClassVar, Self
 
 
 class PenstockError(Exception):
@@ -60,6 +61,24 @@ class InvalidSetting(InvalidRequest):
 
 class InvalidBatch(InvalidRequest):
     """A record batch is malformed or breaks a rule of its topic."""
+
+
+class InvalidRecords(InvalidBatch):
+    """Records of a batch cannot be stored, so nothing of it is.
+
+    `faults` has what is wrong with each, by its place in the batch.
+    """
+
+    def __init__(self, message: str, faults: Mapping[int, str] | None = None) -> None:
+        super().__init__(message)
+        self.faults = dict(faults or {})
+
+    @classmethod
+    def of(cls, faults: Mapping[int, str]) -> Self:
+        """Return the error of a batch whose records have these faults; there is one at least."""
+        place = min(faults)
+        more = f", and {len(faults) - 1} more cannot be stored" if len(faults) > 1 else ""
+        return cls(f"record {place} of the batch: {faults[place]}{more}", faults)
 
 
 class BatchTooLarge(InvalidRequest):

@@ -34,7 +34,7 @@ PUBLIC_NAMES = {
         GroupMaxSizeReached GroupNotEmpty GroupNotFound GroupSubscribedToTopic IllegalGeneration
         InconsistentGroupProtocol InvalidAcks InvalidAssignment InvalidBatch InvalidConfiguration
         InvalidContext InvalidFetchSessionEpoch InvalidGroupId InvalidPartitionCount InvalidReceipt
-        InvalidReplication InvalidRequest InvalidSessionTimeout InvalidSetting
+        InvalidRecords InvalidReplication InvalidRequest InvalidSessionTimeout InvalidSetting
         InvalidShareSessionEpoch InvalidSubscription InvalidTimestamp InvalidTopicName
         LeaseExpired MemberIdRequired MessageNotFound MetadataTooLarge NotCoordinator
         NotEnoughReplicas NotFound NotLeader NotMoving OffsetOutOfRange OutOfOrderSequence
