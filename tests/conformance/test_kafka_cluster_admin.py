@@ -1,4 +1,4 @@
-"""Leaders and replicas of a cluster, changed with Kafka's own requests.
+"""Leaders and replicas of a cluster, seen and changed with Kafka's own requests.
 
 librdkafka asks for elections; reassignments, which it does not know, are asked for on the wire.
 """
@@ -11,6 +11,8 @@ from confluent_kafka import ElectionType, KafkaError, KafkaException, TopicParti
 from confluent_kafka.admin import AdminClient, NewTopic
 from kio.schema.alter_partition_reassignments.v0 import request as alter_v0
 from kio.schema.alter_partition_reassignments.v1 import request as alter
+from kio.schema.describe_quorum.v0 import request as quorum_v0
+from kio.schema.describe_quorum.v2 import request as quorum
 from kio.schema.elect_leaders.v0 import request as elect_v0
 from kio.schema.elect_leaders.v2 import request as elect
 from kio.schema.errors import ErrorCode
@@ -73,6 +75,37 @@ def elected(
         (place.topic, place.partition): error.code() if error else KafkaError.NO_ERROR
         for place, error in results.items()
     }
+
+
+# The metadata.
+
+
+@pytest.mark.parametrize("asked_node", [1, 2, 3])
+def test_every_node_tells_who_votes_on_the_metadata(
+    cluster: ClusterProcess, asked_node: int
+) -> None:
+    with WireClient(cluster[asked_node].kafka_port) as client:
+        answer = client.ask(quorum_request("__cluster_metadata"))
+        oldest = client.ask(quorum_request("__cluster_metadata", quorum_v0))
+        other = client.ask(quorum_request("orders"))
+
+    ((found,),) = [topic.partitions for topic in answer.topics]
+    leader = ClusterAdmin(cluster[1].http_url).overview().metadata_leader
+    assert (answer.error_code, found.error_code) == (ErrorCode.none, ErrorCode.none)
+    assert found.leader_id == leader
+    assert found.leader_epoch > 0
+    assert sorted(each.replica_id for each in found.current_voters) == [1, 2, 3]
+    ends = {each.replica_id: each.log_end_offset for each in found.current_voters}
+    assert 1 < found.high_watermark <= ends[leader]
+    assert {node.node_id: node.listeners[0].port for node in answer.nodes} == cluster.peer_ports
+    assert oldest.topics[0].partitions[0].leader_id == leader
+    assert other.topics[0].partitions[0].error_code is ErrorCode.unknown_topic_or_partition
+
+
+def quorum_request(topic: str, schema: Any = quorum) -> Any:
+    partition = schema.PartitionData(partition_index=i32(0))
+    wanted = schema.TopicData(topic_name=TopicName(topic), partitions=(partition,))
+    return schema.DescribeQuorumRequest(topics=(wanted,))
 
 
 # Elections.

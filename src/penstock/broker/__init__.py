@@ -57,6 +57,7 @@ from penstock.broker.queue_values import (
     TopicReceipt,
 )
 from penstock.broker.queues import Queues
+from penstock.broker.quorum import QuorumReplica, QuorumStatus
 from penstock.broker.resharding import FencedPartition, ReshardStatus, TopicFence
 from penstock.broker.schedule import Schedule, Scheduled
 from penstock.broker.share import Acknowledged, Acquired, SharePartition
@@ -140,6 +141,8 @@ __all__ = [
     "Published",
     "PublishedRun",
     "Queues",
+    "QuorumReplica",
+    "QuorumStatus",
     "Record",
     "Redrive",
     "Reject",

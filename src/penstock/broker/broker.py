@@ -20,6 +20,7 @@ from penstock.broker.messages import Messages
 from penstock.broker.operations import Operations
 from penstock.broker.publish import Publisher
 from penstock.broker.queues import Queues
+from penstock.broker.quorum import Quorum
 from penstock.broker.resharding import Reshards
 from penstock.broker.schedule import Schedule
 from penstock.broker.share import ShareGroups
@@ -86,6 +87,7 @@ class Broker:
         self.reshards = Reshards(self.cluster, self.calls)
         self.operations = Operations(self.cluster, options.node_id)
         self.elections = Elections(self.cluster)
+        self.quorum = Quorum(self.cluster, self.calls)
         self.housekeeper = Housekeeper(self.cluster, self.space, options, workplace)
         self.registry = CollectorRegistry()
         self.registry.register(NodeCollector(self.statistics, self.cluster, self.space))

@@ -54,6 +54,7 @@ LISTED = (
     Listed(45, "AlterPartitionReassignments", 0, 1, "reassignments"),
     Listed(46, "ListPartitionReassignments", 0, 0, "reassignments"),
     Listed(47, "OffsetDelete", 0, 0, "group_offsets_by_id"),
+    Listed(55, "DescribeQuorum", 0, 2, "describe_quorum"),
     Listed(60, "DescribeCluster", 0, 1, "cluster"),
     Listed(68, "ConsumerGroupHeartbeat", 0, 1, "consumer_groups"),
     Listed(69, "ConsumerGroupDescribe", 0, 1, "consumer_groups"),
