@@ -4,7 +4,8 @@ Errors are raised where they are found, with the values in the message. Each pro
 them with one table; only clients retry, and only what is `retryable`.
 """
 
-from typing import ClassVar
+from collections.abc import Mapping
+from typing import ClassVar, Self
 
 
 class PenstockError(Exception):
@@ -50,12 +51,34 @@ class InvalidReplication(InvalidRequest):
     """A replication factor or replica assignment cannot be met."""
 
 
+class InvalidAssignment(InvalidReplication):
+    """Replicas are asked for at nodes that cannot have them."""
+
+
 class InvalidSetting(InvalidRequest):
     """A setting has an unknown name or a value outside its limits."""
 
 
 class InvalidBatch(InvalidRequest):
     """A record batch is malformed or breaks a rule of its topic."""
+
+
+class InvalidRecords(InvalidBatch):
+    """Records of a batch cannot be stored, so nothing of it is.
+
+    `faults` has what is wrong with each, by its place in the batch.
+    """
+
+    def __init__(self, message: str, faults: Mapping[int, str] | None = None) -> None:
+        super().__init__(message)
+        self.faults = dict(faults or {})
+
+    @classmethod
+    def of(cls, faults: Mapping[int, str]) -> Self:
+        """Return the error of a batch whose records have these faults; there is one at least."""
+        place = min(faults)
+        more = f", and {len(faults) - 1} more cannot be stored" if len(faults) > 1 else ""
+        return cls(f"record {place} of the batch: {faults[place]}{more}", faults)
 
 
 class BatchTooLarge(InvalidRequest):
@@ -150,6 +173,14 @@ class FetchSessionNotFound(NotFound):
 
 class TopicExists(Conflict):
     """A topic of that name exists already."""
+
+
+class NotMoving(Conflict):
+    """A move is to be cancelled, and the partition is not being moved."""
+
+
+class AlreadyLed(Conflict):
+    """An election is asked for, and the partition has the leader that it would get."""
 
 
 class TopicIdMismatch(Conflict):
@@ -273,6 +304,14 @@ class StageFull(Unavailable):
 
 class NotLeader(Unavailable):
     """This node does not lead the partition."""
+
+
+class PreferredLeaderUnavailable(Unavailable):
+    """The replica that is meant to lead cannot take over at the moment."""
+
+
+class EligibleLeadersUnavailable(Unavailable):
+    """Nobody leads, and no replica may lead that could lack acknowledged records."""
 
 
 class TopicFenced(Unavailable):

@@ -28,19 +28,19 @@ PUBLIC_NAMES = {
         WorkerSettings WriterState check_bootstrap check_url
     """,
     "penstock.errors": """
-        ArchiveUnavailable BadChecksum BatchTooLarge Conflict CoordinatorLoading
-        Corruption DataDirectoryInUse DiskFull DuplicateSequence FencedInstanceId
-        FencedLeaderEpoch FencedMemberEpoch FetchSessionNotFound GroupMaxSizeReached
-        GroupNotEmpty GroupNotFound GroupSubscribedToTopic IllegalGeneration
-        InconsistentGroupProtocol InvalidAcks InvalidBatch InvalidConfiguration InvalidContext
-        InvalidFetchSessionEpoch InvalidGroupId InvalidPartitionCount InvalidReceipt
-        InvalidReplication InvalidRequest InvalidSessionTimeout InvalidSetting
+        AlreadyLed ArchiveUnavailable BadChecksum BatchTooLarge Conflict CoordinatorLoading
+        Corruption DataDirectoryInUse DiskFull DuplicateSequence EligibleLeadersUnavailable
+        FencedInstanceId FencedLeaderEpoch FencedMemberEpoch FetchSessionNotFound
+        GroupMaxSizeReached GroupNotEmpty GroupNotFound GroupSubscribedToTopic IllegalGeneration
+        InconsistentGroupProtocol InvalidAcks InvalidAssignment InvalidBatch InvalidConfiguration
+        InvalidContext InvalidFetchSessionEpoch InvalidGroupId InvalidPartitionCount InvalidReceipt
+        InvalidRecords InvalidReplication InvalidRequest InvalidSessionTimeout InvalidSetting
         InvalidShareSessionEpoch InvalidSubscription InvalidTimestamp InvalidTopicName
         LeaseExpired MemberIdRequired MessageNotFound MetadataTooLarge NotCoordinator
-        NotEnoughReplicas NotFound NotLeader OffsetOutOfRange OutOfOrderSequence
-        PenstockError ProducerFenced RebalanceInProgress ShareSessionNotFound
-        ShuttingDown StageFull StageTooLarge StaleMemberEpoch StorageFailed TimedOut
-        TopicExists TopicFenced TopicIdMismatch TopicNotFound Unavailable
+        NotEnoughReplicas NotFound NotLeader NotMoving OffsetOutOfRange OutOfOrderSequence
+        PenstockError PreferredLeaderUnavailable ProducerFenced RebalanceInProgress
+        ShareSessionNotFound ShuttingDown StageFull StageTooLarge StaleMemberEpoch StorageFailed
+        TimedOut TopicExists TopicFenced TopicIdMismatch TopicNotFound Unavailable
         UnknownLeaderEpoch UnknownMember UnknownProducer UnreleasedInstanceId
         UnsupportedAssignor UnsupportedBatchFormat UnsupportedCompression
         UnsupportedForTopic UnsupportedVersion WriteExpired WriteNotStaged WriterFenced

@@ -155,8 +155,13 @@ def test_a_dry_run_changes_nothing(admin: AdminClient) -> None:
             KafkaError.INVALID_CONFIG,
             ["retention.msec"],
         ),
+        (
+            NewTopic("lossy", 1, 1, config={"unclean.leader.election.enable": "true"}),
+            KafkaError.INVALID_CONFIG,
+            ["unclean.leader.election.enable=true", "a majority has elected"],
+        ),
     ],
-    ids=["name", "length", "partitions", "replicas", "value", "limit", "setting"],
+    ids=["name", "length", "partitions", "replicas", "value", "limit", "setting", "decided"],
 )
 def test_a_topic_that_cannot_be_is_refused_with_the_value_and_its_limit(
     admin: AdminClient, topic: NewTopic, code: int, words: list[str]
@@ -166,6 +171,23 @@ def test_a_topic_that_cannot_be_is_refused_with_the_value_and_its_limit(
     assert error.code() == code
     for word in words:
         assert word in error.str()
+
+
+def test_a_topic_may_be_told_what_is_done_anyway(admin: AdminClient) -> None:
+    name = unique("topic")
+    given = {
+        "unclean.leader.election.enable": "false",
+        "leader.replication.throttled.replicas": "",
+        "follower.replication.throttled.replicas": "",
+        "remote.storage.enable": "false",
+        "local.retention.ms": "-2",
+        "compression.zstd.level": "5",
+    }
+
+    done(admin.create_topics([NewTopic(name, 1, 1, config=given)]))
+
+    settings = settings_of(admin, name)
+    assert {setting: settings[setting].value for setting in given} == given
 
 
 def test_a_topic_cannot_exist_twice_or_lose_partitions(
@@ -255,6 +277,22 @@ def test_options_of_the_node_are_shown_and_not_changed(admin: AdminClient) -> No
     broker.set_config("durability", "os")
     error = refusal(lambda: replace_settings(admin, broker))
     assert error.code() == KafkaError.INVALID_REQUEST
+
+
+def test_nothing_is_taken_away_from_the_options_of_a_node(admin: AdminClient) -> None:
+    resource = ConfigResource(
+        ResourceType.BROKER,
+        "1",
+        incremental_configs=[
+            ConfigEntry(name, None, incremental_operation=AlterConfigOpType.DELETE)
+            for name in ("leader.replication.throttled.rate", "durability")
+        ],
+    )
+
+    done(admin.incremental_alter_configs([resource]))
+
+    options = done(admin.describe_configs([ConfigResource(ResourceType.BROKER, "1")]))
+    assert options["durability"].value == "sync"
 
 
 # Records and the cluster.

@@ -1,11 +1,19 @@
 """Delay, priority and idempotency keys for stock Kafka clients, by headers."""
 
+import datetime as dt
 import time
 
 import pytest
 from confluent_kafka import KafkaError, Message, TopicPartition
+from kio.schema.errors import ErrorCode
+from kio.schema.produce.v9.request import PartitionProduceData, ProduceRequest, TopicProduceData
+from kio.schema.produce.v9.response import PartitionProduceResponse
+from kio.schema.types import TopicName
+from kio.static.primitive import Records, i16, i32, i32Timedelta
 
+from penstock.record import Record, encode_batch
 from tests.kafka_clients import DEADLINE_S, new_producer, new_topic, open_consumer, read, unique
+from tests.kafka_wire import WireClient
 from tests.processes import NodeProcess
 
 
@@ -92,12 +100,83 @@ def test_one_producer_goes_on_after_duplicates(node: NodeProcess) -> None:
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("penstock-priority", b"11"), ("penstock-deliver-at", b"tomorrow")],
+    [("penstock-priority", b"42"), ("penstock-deliver-at", b"tomorrow")],
 )
-def test_a_header_that_makes_no_sense_is_refused(
-    node: NodeProcess, name: str, value: bytes
+@pytest.mark.parametrize("is_idempotent", [True, False])
+def test_a_record_whose_header_makes_no_sense_is_told_from_others_of_its_batch(
+    node: NodeProcess, name: str, value: bytes, *, is_idempotent: bool
 ) -> None:
-    (told,) = publish(node, new_topic(node), (b"a", {name: value}))
+    topic = new_topic(node)
+    settings = {"linger_ms": 50, "enable_idempotence": is_idempotent}
 
-    assert isinstance(told, KafkaError)
-    assert not told.retriable()
+    bad = (b"bad", {name: value})
+    # librdkafka tells records of a batch apart when more than one of them is refused.
+    told = publish(node, topic, (b"good", {}), bad, bad, **settings)
+    publish(node, topic, (b"next", {}), **settings)
+
+    # They came in one batch, which is stored as a whole or not at all.
+    assert [isinstance(each, KafkaError) and each.code() for each in told] == [
+        KafkaError._INVALID_DIFFERENT_RECORD,
+        KafkaError.INVALID_RECORD,
+        KafkaError.INVALID_RECORD,
+    ]
+    assert [message.value() for message in read_all(node, topic, 1)] == [b"next"]
+
+
+def test_one_producer_goes_on_after_a_record_that_was_refused(node: NodeProcess) -> None:
+    topic = new_topic(node)
+    producer = new_producer(node, enable_idempotence=True)
+    told: list[KafkaError | None] = []
+    for value, headers in ((b"a", []), (b"bad", [("penstock-priority", b"42")]), (b"b", [])):
+        producer.produce(
+            topic,
+            value,
+            partition=0,
+            headers=headers,
+            on_delivery=lambda error, _: told.append(error),
+        )
+        assert producer.flush(DEADLINE_S) == 0
+
+    assert [error and error.code() for error in told] == [None, KafkaError.INVALID_RECORD, None]
+    assert [message.value() for message in read_all(node, topic, 2)] == [b"a", b"b"]
+
+
+def answered(node: NodeProcess, topic: str, *records: Record) -> PartitionProduceResponse:
+    """Publish a batch and return the answer with all that librdkafka leaves out."""
+    data = PartitionProduceData(index=i32(0), records=Records(bytes(encode_batch(list(records)))))
+    wanted = TopicProduceData(name=TopicName(topic), partition_data=(data,))
+    timeout = i32Timedelta.parse(dt.timedelta(seconds=20))
+    request = ProduceRequest(acks=i16(-1), timeout=timeout, topic_data=(wanted,))
+    with WireClient(node.kafka_port) as client:
+        response: PartitionProduceResponse = client.ask(request).responses[0].partition_responses[0]
+    return response
+
+
+def test_the_answer_names_each_record_that_is_refused_with_header_value_and_limit(
+    node: NodeProcess,
+) -> None:
+    headers = [(), (("penstock-priority", b"42"),), (("penstock-deliver-at", b"tomorrow"),)]
+
+    answer = answered(
+        node,
+        new_topic(node),
+        *(Record(number, 0, None, b"value", each) for number, each in enumerate(headers)),
+    )
+
+    assert answer.error_code is ErrorCode.invalid_record
+    told = {each.batch_index: each.batch_index_error_message for each in answer.record_errors}
+    assert told[1] == "penstock-priority is '42', not 0 to 9 or low, normal, high"
+    assert "penstock-deliver-at is 'tomorrow', not milliseconds" in (told[2] or "")
+    assert sorted(told) == [1, 2]
+    assert answer.error_message == f"record 1 of the batch: {told[1]}, and 1 more cannot be stored"
+
+
+def test_each_record_without_a_key_is_named_where_keys_are_needed(node: NodeProcess) -> None:
+    topic = new_topic(node, cleanup_policy="compact")
+
+    answer = answered(node, topic, *(Record(n, 0, key, b"") for n, key in enumerate([b"k", None])))
+
+    assert answer.error_code is ErrorCode.invalid_record
+    (told,) = answer.record_errors
+    assert told.batch_index == 1
+    assert "it has no key" in (told.batch_index_error_message or "")

@@ -89,7 +89,7 @@ def test_a_transactional_producer_is_told_that_there_are_no_transactions(
 ) -> None:
     found = client.ask(FindOneRequest(key="transaction", key_type=i8(1)))
 
-    assert found.error_code is ErrorCode.transactional_id_authorization_failed
+    assert found.error_code is ErrorCode.cluster_authorization_failed
     assert "not supported" in found.error_message
 
 

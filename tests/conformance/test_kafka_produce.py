@@ -9,7 +9,7 @@ from kio.schema.errors import ErrorCode
 from kio.schema.init_producer_id.v4.request import InitProducerIdRequest
 from kio.schema.produce.v9.request import PartitionProduceData, ProduceRequest, TopicProduceData
 from kio.schema.produce.v9.response import PartitionProduceResponse
-from kio.schema.types import TopicName
+from kio.schema.types import TopicName, TransactionalId
 from kio.static.primitive import Records, i16, i32, i32Timedelta
 
 from penstock.record import Record, encode_batch
@@ -137,6 +137,29 @@ def test_an_unknown_topic_is_refused_when_topics_are_not_created(
 
 
 # Sequences, which clients manage themselves: frames are made by hand.
+
+
+def test_a_transactional_producer_ends_at_once_and_says_why(node: NodeProcess) -> None:
+    producer = new_producer(node, transactional_id="payments")
+
+    with pytest.raises(KafkaException, match=r"transactions are not supported") as caught:
+        producer.init_transactions(DEADLINE_S)
+
+    error: KafkaError = caught.value.args[0]
+    assert error.fatal()
+    assert error.code() == KafkaError.CLUSTER_AUTHORIZATION_FAILED
+
+
+def test_no_producer_id_is_given_for_transactions(node: NodeProcess) -> None:
+    request = InitProducerIdRequest(
+        transactional_id=TransactionalId("payments"), transaction_timeout=TIMEOUT
+    )
+
+    with WireClient(node.kafka_port) as client:
+        answer = client.ask(request)
+
+    assert answer.error_code is ErrorCode.unsupported_version
+    assert (answer.producer_id, answer.producer_epoch) == (-1, -1)
 
 
 class Sequencer:

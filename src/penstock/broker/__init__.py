@@ -12,7 +12,7 @@ from penstock.broker.dead_letters import DeadLetter, DeadLetterFilter, DeadLette
 from penstock.broker.fetch import Fetched, FetchRequest, check_epoch
 from penstock.broker.journals import JournalPage
 from penstock.broker.messages import Acks, Messages, NewMessage, Published, PublishedRun
-from penstock.broker.operations import ClusterStatus, NodeStatus, hot_partitions
+from penstock.broker.operations import ClusterStatus, Move, NodeStatus, hot_partitions
 from penstock.broker.publish import Publication
 from penstock.broker.queue_attributes import (
     GROUP_SCOPE,
@@ -57,6 +57,7 @@ from penstock.broker.queue_values import (
     TopicReceipt,
 )
 from penstock.broker.queues import Queues
+from penstock.broker.quorum import QuorumReplica, QuorumStatus
 from penstock.broker.resharding import FencedPartition, ReshardStatus, TopicFence
 from penstock.broker.schedule import Schedule, Scheduled
 from penstock.broker.share import Acknowledged, Acquired, SharePartition
@@ -124,6 +125,7 @@ __all__ = [
     "LeasedTask",
     "Message",
     "Messages",
+    "Move",
     "MoveProgress",
     "MoveStatus",
     "Nack",
@@ -139,6 +141,8 @@ __all__ = [
     "Published",
     "PublishedRun",
     "Queues",
+    "QuorumReplica",
+    "QuorumStatus",
     "Record",
     "Redrive",
     "Reject",

@@ -13,12 +13,14 @@ from penstock.broker.archives import Archives
 from penstock.broker.burial import Burial
 from penstock.broker.calls import Calls
 from penstock.broker.dead_letters import DeadLetters
+from penstock.broker.elections import Elections
 from penstock.broker.fetch import Fetcher
 from penstock.broker.groups import CommitsAsked, Groups
 from penstock.broker.messages import Messages
 from penstock.broker.operations import Operations
 from penstock.broker.publish import Publisher
 from penstock.broker.queues import Queues
+from penstock.broker.quorum import Quorum
 from penstock.broker.resharding import Reshards
 from penstock.broker.schedule import Schedule
 from penstock.broker.share import ShareGroups
@@ -84,6 +86,8 @@ class Broker:
         self.writes = Writes(self.cluster, self.calls, self.publisher, options, workplace.clock)
         self.reshards = Reshards(self.cluster, self.calls)
         self.operations = Operations(self.cluster, options.node_id)
+        self.elections = Elections(self.cluster)
+        self.quorum = Quorum(self.cluster, self.calls)
         self.housekeeper = Housekeeper(self.cluster, self.space, options, workplace)
         self.registry = CollectorRegistry()
         self.registry.register(NodeCollector(self.statistics, self.cluster, self.space))

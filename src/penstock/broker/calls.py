@@ -62,12 +62,23 @@ class Calls:
         leader = self._known_leader(group)
         if leader is None:
             leader = await self._wait_leader(place, group)
-        if leader == self._cluster.member.node:
+        return await self.ask_node(leader, verb, request, reply, answer_s=answer_s + wait_ms / 1000)
+
+    async def ask_node(
+        self,
+        node: NodeId,
+        verb: str,
+        request: msgspec.Struct,
+        reply: type[Reply],
+        *,
+        answer_s: float = _ANSWER_TIMEOUT_S,
+    ) -> Reply:
+        """Carry out a verb on a node, which may be this one."""
+        if node == self._cluster.member.node:
             result: Reply = await self._verbs[verb].run(request)
             return result
-        body = _body(verb, request)
         answer = await self._cluster.links.request(
-            leader, RequestKind.CALL, body, timeout_s=answer_s + wait_ms / 1000
+            node, RequestKind.CALL, _body(verb, request), timeout_s=answer_s
         )
         return msgspec.msgpack.decode(answer, type=reply)
 

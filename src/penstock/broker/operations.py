@@ -17,7 +17,15 @@ from penstock.cluster import (
     Survey,
     plan_moves,
 )
-from penstock.errors import Conflict, InvalidReplication, InvalidRequest, NotFound, Unavailable
+from penstock.errors import (
+    Conflict,
+    InvalidAssignment,
+    InvalidReplication,
+    InvalidRequest,
+    NotFound,
+    NotMoving,
+    Unavailable,
+)
 from penstock.ids import TopicPartition
 
 # A partition with more than this many times the mean traffic is hot.
@@ -54,6 +62,17 @@ class ClusterStatus:
     behind: list[str]
     changing: list[str]
     hot: list[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """A change of replicas that is not finished."""
+
+    place: TopicPartition
+    nodes: tuple[int, ...]
+    """All that have a replica or are about to; those that are meant to keep one come first."""
+    joining: tuple[int, ...]
+    leaving: tuple[int, ...]
 
 
 class Operations:
@@ -123,16 +142,33 @@ class Operations:
         survey = await self._cluster.overview.survey()
         return [each for each in survey.partitions if topic is None or each.topic == topic]
 
-    async def move(self, place: TopicPartition, nodes: list[int]) -> None:
+    async def move(
+        self, place: TopicPartition, nodes: list[int], *, may_resize: bool = True
+    ) -> None:
         """Let other nodes replicate a partition; returns when the change has begun."""
         replicas = self._cluster.replicas_of(place)
+        size = len(replicas.former or replicas.members)
+        if not may_resize and len(nodes) != size:
+            raise InvalidReplication(
+                f"{len(nodes)} replicas of {place} were asked for, it has {size},"
+                " and their number is not to change"
+            )
         await self._change(replicas, nodes)
+
+    def moves(self) -> list[Move]:
+        """Return all moves of partitions that are not finished."""
+        return [
+            _move(TopicPartition(topic.name, number), replicas)
+            for topic in self._cluster.metadata.topics.values()
+            for number, replicas in enumerate(topic.replicas)
+            if replicas.former
+        ]
 
     async def cancel_move(self, place: TopicPartition) -> None:
         """Return to the replicas that a partition had before a move that is not finished."""
         replicas = self._cluster.replicas_of(place)
         if not replicas.former:
-            raise Conflict(f"{place} is not being moved")
+            raise NotMoving(f"{place} is not being moved")
         await self._cluster.change(ChangeReplicas(replicas.group, replicas.former))
 
     async def transfer_leader(self, place: TopicPartition, to: int) -> None:
@@ -241,7 +277,7 @@ class Operations:
     async def _change(self, replicas: Replicas, nodes: list[int]) -> None:
         known = self._cluster.metadata.nodes
         if not nodes or len(set(nodes)) != len(nodes) or any(node not in known for node in nodes):
-            raise InvalidReplication(
+            raise InvalidAssignment(
                 f"replicas {nodes} were asked for, the cluster has nodes {sorted(known)}"
             )
         draining = self._cluster.metadata.draining.difference(replicas.nodes).intersection(nodes)
@@ -271,6 +307,14 @@ class Operations:
         metadata = self._cluster.metadata
         taken = {*replicas.nodes, *metadata.draining, node_id}
         return [node for node in metadata.nodes if node not in taken]
+
+
+def _move(place: TopicPartition, replicas: Replicas) -> Move:
+    nodes = replicas.nodes
+    # A node that has lost its replica leaves and joins under the same number, and stays.
+    leaving = tuple(node for node, _ in replicas.leaving if node not in nodes)
+    joining = tuple(node for node, _ in set(replicas.members).difference(replicas.former))
+    return Move(place, (*nodes, *leaving), tuple(sorted(joining)), leaving)
 
 
 def hot_partitions(partitions: list[PartitionStatus]) -> list[PartitionStatus]:

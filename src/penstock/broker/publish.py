@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
+from itertools import islice
 from typing import NamedTuple
 
 from penstock.broker.statistics import Statistics
@@ -10,6 +11,7 @@ from penstock.cluster import Cluster, DiskSpace, Partition, Placed, TopicSetting
 from penstock.errors import (
     BatchTooLarge,
     InvalidBatch,
+    InvalidRecords,
     InvalidTimestamp,
     NotEnoughReplicas,
     Unavailable,
@@ -17,6 +19,7 @@ from penstock.errors import (
 )
 from penstock.ids import Offset, TopicPartition
 from penstock.record import (
+    FAULTS_MAX,
     Codec,
     RecordBatch,
     decode_records,
@@ -220,8 +223,9 @@ def _check_in_sync(partition: Partition, settings: TopicSettings) -> None:
 
 def _check_keys(place: TopicPartition, batch: RecordBatch) -> None:
     """Compaction keeps the latest record of each key, so each record needs one."""
-    for number, record in enumerate(decode_records(batch.data)):
-        if record.key is None:
-            raise InvalidBatch(
-                f"record {number} of a batch for {place} has no key, which a compacted topic needs"
-            )
+    fault = f"it has no key, which {place.topic!r} needs as a compacted topic"
+    numbered = enumerate(decode_records(batch.data))
+    keyless = (number for number, record in numbered if record.key is None)
+    faults = dict.fromkeys(islice(keyless, FAULTS_MAX), fault)
+    if faults:
+        raise InvalidRecords.of(faults)

@@ -18,7 +18,7 @@ from penstock.cluster import (
     choose_replicas,
 )
 from penstock.config import NodeOptions
-from penstock.errors import InvalidReplication, InvalidSetting, TopicExists
+from penstock.errors import InvalidAssignment, InvalidSetting, TopicExists
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +96,7 @@ class Topics:
         nodes = self._cluster.metadata.nodes
         unknown = [node for node in replicas if node not in nodes]
         if unknown or not replicas or len(set(replicas)) != len(replicas):
-            raise InvalidReplication(
+            raise InvalidAssignment(
                 f"replicas {list(replicas)} were asked for, the cluster has nodes {sorted(nodes)}"
             )
         return tuple((node, nodes[node].incarnation) for node in replicas)

@@ -44,7 +44,7 @@ _KINDS: dict[int, type[errors.PenstockError]] = {
     KafkaError.INVALID_PRODUCER_EPOCH: errors.ProducerFenced,
     KafkaError.INVALID_RECORD: errors.InvalidBatch,
     KafkaError.INVALID_REPLICATION_FACTOR: errors.InvalidReplication,
-    KafkaError.INVALID_REPLICA_ASSIGNMENT: errors.InvalidReplication,
+    KafkaError.INVALID_REPLICA_ASSIGNMENT: errors.InvalidAssignment,
     KafkaError.INVALID_REQUEST: errors.InvalidRequest,
     KafkaError.INVALID_SESSION_TIMEOUT: errors.InvalidSessionTimeout,
     KafkaError.INVALID_TIMESTAMP: errors.InvalidTimestamp,

@@ -18,7 +18,7 @@ from penstock.cluster.commands import (
 )
 from penstock.cluster.described import Node
 from penstock.cluster.metadata import ClusterMetadata
-from penstock.errors import Conflict, InvalidReplication, InvalidRequest, NotFound
+from penstock.errors import Conflict, InvalidAssignment, InvalidRequest, NotFound
 from penstock.raft import Membership
 
 _PRODUCER_IDS_MAX = 1_000_000
@@ -86,6 +86,6 @@ def _check_placement(placement: Iterable[Members], metadata: ClusterMetadata) ->
         nodes = [node for node, _ in members]
         unknown = [node for node in nodes if node not in metadata.nodes]
         if not nodes or len(set(nodes)) < len(nodes) or unknown:
-            raise InvalidReplication(
+            raise InvalidAssignment(
                 f"replicas {nodes} were asked for, the cluster has nodes {sorted(metadata.nodes)}"
             )

@@ -46,7 +46,7 @@ from penstock.record import (
     BatchHeader,
     Record,
     RecordBatch,
-    attributes_of,
+    attributes_of_all,
     batch_may_have_attributes,
     decode_records,
     read_header,
@@ -131,8 +131,7 @@ class Intake:
     def check(self, batch: RecordBatch) -> None:
         """Raise when a batch has attributes that make no sense."""
         if batch_may_have_attributes(batch.header, batch.data):
-            for record in decode_records(batch.data):
-                attributes_of(record.headers)
+            attributes_of_all(decode_records(batch.data))
 
     def publish(self, batch: RecordBatch, *, window_ms: int) -> "asyncio.Future[Placed] | None":
         """Take a batch; None when it has nothing that keeps it from being appended as it is."""
@@ -140,7 +139,7 @@ class Intake:
             self._machine.expect_plain(batch.header, batch.data)
             return None
         records = list(decode_records(batch.data))
-        attributes = [attributes_of(record.headers) for record in records]
+        attributes = attributes_of_all(records)
         now_ms = self._workplace.clock.now_ms()
         if not any(_matters(each, now_ms) for each in attributes):
             return None

@@ -73,6 +73,21 @@ def _one_of(*choices: str) -> Callable[[str], str | None]:
     return check
 
 
+def _only(wanted: str, reason: str) -> Callable[[str], str | None]:
+    def check(value: str) -> str | None:
+        return None if value == wanted else f"is not {wanted or 'empty'}: {reason}"
+
+    return check
+
+
+def _never(reason: str) -> Callable[[str], str | None]:
+    def check(value: str) -> str | None:
+        # Kafka reads True and FALSE, too, and some tools write them.
+        return None if value.lower() == "false" else f"is not false: {reason}"
+
+    return check
+
+
 def _cleanup_policy(value: str) -> str | None:
     parts = {part.strip() for part in value.split(",")}
     return None if parts and parts <= {"delete", "compact"} else "is not delete, compact or both"
@@ -199,7 +214,7 @@ _DEFINITIONS = (
         "compression.type",
         SettingType.STRING,
         _fixed("producer"),
-        _one_of("producer"),
+        _only("producer", "batches are stored as their producer compressed them"),
         "batches are stored as their producer compressed them",
     ),
     SettingDefinition(
@@ -334,6 +349,66 @@ _QUEUE_DEFINITIONS = (
     ),
 )
 
+_THROTTLED = "the node's option transfer_bytes_per_s bounds what all moves take"
+_NO_TIERS = "there is no remote storage; archive.path keeps a copy of records elsewhere"
+
+# What Kafka lets a topic choose and is decided here. The choice that says what happens anyway is
+# accepted, because tools give it to every topic that they create.
+_DECIDED_DEFINITIONS = (
+    SettingDefinition(
+        "unclean.leader.election.enable",
+        SettingType.BOOLEAN,
+        _fixed("false"),
+        _never("only a replica leads that a majority has elected"),
+        "always false: only a replica leads that a majority has elected",
+    ),
+    SettingDefinition(
+        "message.downconversion.enable",
+        SettingType.BOOLEAN,
+        _fixed("false"),
+        _never("records are handed out in the format that they are stored in"),
+        "always false: records are handed out in the format that they are stored in",
+    ),
+    *(
+        SettingDefinition(
+            f"{role}.replication.throttled.replicas",
+            SettingType.LIST,
+            _fixed(""),
+            _only("", _THROTTLED),
+            f"always empty: {_THROTTLED}",
+        )
+        for role in ("leader", "follower")
+    ),
+    *(
+        SettingDefinition(
+            name,
+            SettingType.BOOLEAN,
+            _fixed("false"),
+            _never(_NO_TIERS),
+            f"always false: {_NO_TIERS}",
+        )
+        for name in (
+            "remote.storage.enable",
+            "remote.log.copy.disable",
+            "remote.log.delete.on.disable",
+        )
+    ),
+    *(
+        SettingDefinition(
+            f"local.retention.{unit}",
+            SettingType.LONG,
+            _fixed("-2"),
+            _only("-2", f"retention.{unit} says what is kept, and there is no remote storage"),
+            f"always -2: what retention.{unit} says",
+        )
+        for unit in ("ms", "bytes")
+    ),
+)
+
+# With which effort a broker compresses that does not leave it to producers. Kafka, too, has no use
+# for them where it does.
+_COMPRESSION_LEVELS = (("gzip", -1, 9, "-1"), ("lz4", 1, 17, "9"), ("zstd", -131072, 22, "3"))
+
 # Settings of Kafka that describe its own storage. They are accepted, so that tools which give them
 # work, and change nothing here: every acknowledged record is synced, and the index has every batch.
 _WITHOUT_EFFECT = (
@@ -352,6 +427,17 @@ DEFINITIONS: Mapping[str, SettingDefinition] = {
         *_DEFINITIONS,
         *_DELIVERY_DEFINITIONS,
         *_QUEUE_DEFINITIONS,
+        *_DECIDED_DEFINITIONS,
+        *(
+            SettingDefinition(
+                f"compression.{codec}.level",
+                SettingType.INT,
+                _fixed(default),
+                _number(low, high),
+                "accepted, has no effect",
+            )
+            for codec, low, high, default in _COMPRESSION_LEVELS
+        ),
         *(
             SettingDefinition(
                 name, type_, _fixed(default), _number(0, _INT64_MAX), "accepted, has no effect"

@@ -8,6 +8,7 @@ path of a message needs, and it can decode and encode the records for those who 
 from penstock.record.attributes import (
     DELIVER_AT,
     EXPIRES_AT,
+    FAULTS_MAX,
     ID,
     IDEMPOTENCY_KEY,
     NO_ATTRIBUTES,
@@ -18,6 +19,7 @@ from penstock.record.attributes import (
     TIME_MS_MAX,
     Attributes,
     attributes_of,
+    attributes_of_all,
     batch_may_have_attributes,
     checked_idempotency_key,
     parse_priority,
@@ -53,6 +55,7 @@ from penstock.record.records import (
 __all__ = [
     "DELIVER_AT",
     "EXPIRES_AT",
+    "FAULTS_MAX",
     "HEADER_BYTES",
     "ID",
     "IDEMPOTENCY_KEY",
@@ -70,6 +73,7 @@ __all__ = [
     "Record",
     "RecordBatch",
     "attributes_of",
+    "attributes_of_all",
     "batch_may_have_attributes",
     "batch_size",
     "batch_without_records",

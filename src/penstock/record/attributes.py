@@ -11,9 +11,10 @@ from datetime import UTC, datetime
 
 import msgspec
 
-from penstock.errors import InvalidRequest
+from penstock.errors import InvalidRecords, InvalidRequest
 from penstock.record.batch import HEADER_BYTES, BatchHeader, Buffer
 from penstock.record.compression import Codec, decompress
+from penstock.record.records import Record
 
 PREFIX = "penstock-"
 ID = "penstock-id"
@@ -29,6 +30,8 @@ IDEMPOTENCY_KEY_BYTES_MAX = 512
 # The last millisecond of the year 9999, which is as far as ISO 8601 goes.
 TIME_MS_MAX = 253_402_300_799_999
 _TIME_TEXT_MAX = 40
+# The faults of a batch are told up to here, so that the answer is not larger than the request.
+FAULTS_MAX = 100
 
 Headers = Iterable[tuple[str, bytes | None]]
 
@@ -78,6 +81,22 @@ def attributes_of(headers: Headers) -> Attributes:
         elif name == ID:
             found["id"] = _text(name, value)
     return Attributes(**found) if found else NO_ATTRIBUTES  # type: ignore[arg-type]
+
+
+def attributes_of_all(records: Iterable[Record]) -> list[Attributes]:
+    """Read the attributes of a batch; raise `InvalidRecords` with each value that is of no use."""
+    found: list[Attributes] = []
+    faults: dict[int, str] = {}
+    for place, record in enumerate(records):
+        try:
+            found.append(attributes_of(record.headers))
+        except InvalidRequest as error:
+            faults[place] = str(error)
+            if len(faults) == FAULTS_MAX:
+                break
+    if faults:
+        raise InvalidRecords.of(faults)
+    return found
 
 
 def parse_priority(text: str) -> int:

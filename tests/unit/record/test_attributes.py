@@ -1,13 +1,16 @@
 import pytest
 
-from penstock.errors import InvalidRequest
+from penstock.errors import InvalidRecords, InvalidRequest
 from penstock.record import (
+    FAULTS_MAX,
     HEADER_BYTES,
     NO_ATTRIBUTES,
+    PRIORITY,
     Attributes,
     Codec,
     Record,
     attributes_of,
+    attributes_of_all,
     batch_may_have_attributes,
     encode_batch,
     read_header,
@@ -87,3 +90,17 @@ def test_compressed_bytes_that_are_no_records_say_nothing() -> None:
     batch[HEADER_BYTES:] = bytes(len(batch) - HEADER_BYTES)
 
     assert not batch_may_have_attributes(read_header(batch), batch)
+
+
+def test_every_record_of_a_batch_that_cannot_be_stored_is_named_up_to_a_limit() -> None:
+    bad = Record(0, 0, None, b"", ((PRIORITY, b"42"),))
+    good = Record(0, 0, None, b"", ((PRIORITY, b"7"),))
+
+    assert [each.priority for each in attributes_of_all([good, good])] == [7, 7]
+    with pytest.raises(InvalidRecords, match=r"^record 1 of the batch: .*'42', .*, and 1 more"):
+        attributes_of_all([good, bad, good, bad])
+    with pytest.raises(InvalidRecords) as refusal:
+        attributes_of_all([bad] * (FAULTS_MAX + 1))
+
+    assert list(refusal.value.faults) == list(range(FAULTS_MAX))
+    assert "not 0 to 9" in refusal.value.faults[3]

@@ -13,10 +13,10 @@ from kio.schema.types import BrokerId, ProducerId, TopicName
 from kio.static.primitive import i16, i32, i64
 
 from penstock.broker import Partition
-from penstock.errors import InvalidRequest, PenstockError
+from penstock.errors import PenstockError, UnsupportedVersion
 from penstock.protocols.kafka.api import Api, Context, plain_api
 from penstock.protocols.kafka.codec import NO_THROTTLE
-from penstock.protocols.kafka.errors import count_error, error_code
+from penstock.protocols.kafka.errors import error_code
 
 _PRODUCER_EPOCH_MAX = 2**15 - 2
 
@@ -99,15 +99,12 @@ async def _init_producer_id(
     request: producer_in.InitProducerIdRequest, context: Context
 ) -> producer_out.InitProducerIdResponse:
     """Give an idempotent producer its id, or the next epoch of the id that it has."""
-    if request.transactional_id is not None:
-        count_error(InvalidRequest("transactions are not supported"), context.broker)
-        return producer_out.InitProducerIdResponse(
-            throttle_time=NO_THROTTLE,
-            error_code=ErrorCode.transactional_id_authorization_failed,
-            producer_epoch=i16(-1),
-        )
     producer_id, epoch = int(request.producer_id), int(request.producer_epoch)
     try:
+        if request.transactional_id is not None:
+            # Clients look for a coordinator first and are told there. This answer has no room for
+            # words, so its code has to say it.
+            raise UnsupportedVersion("transactions are not supported")
         if producer_id >= 0 and 0 <= epoch < _PRODUCER_EPOCH_MAX:
             epoch += 1
         else:

@@ -279,6 +279,11 @@ async def _change(
         if resource.resource_type == _GROUP_RESOURCE:
             await _change_group(resource.resource_name, broker, changed, removed, dry_run=dry_run)
             return ErrorCode.none, None
+        if resource.resource_type == _BROKER_RESOURCE and not changed:
+            # Kafka's tools take their throttles away when a reassignment is done. What was given at
+            # the start stays, there as here, and nothing else can have been given.
+            _check_broker(resource.resource_name, broker)
+            return ErrorCode.none, None
         if resource.resource_type != _TOPIC_RESOURCE:
             raise InvalidRequest(
                 f"only topics (type {_TOPIC_RESOURCE}) and groups (type {_GROUP_RESOURCE}) can be"

@@ -64,9 +64,14 @@ def _group_coordinator(key: str, context: Context) -> wire_out.Coordinator:
 
 def _no_coordinator(key: str, key_type: int, context: Context) -> wire_out.Coordinator:
     if key_type == _TRANSACTION:
-        # Most codes make clients ask for ever; this one ends the transactional producer at once.
-        code = ErrorCode.transactional_id_authorization_failed
-        error = InvalidRequest("transactions are not supported by this node")
+        # What the error says must reach the user. librdkafka asks again until it times out, unless
+        # the code is about authorization. Java's producer shows our words with any code but that of
+        # transactional ids, which it has words of its own for. This one ends both at once.
+        code = ErrorCode.cluster_authorization_failed
+        error = InvalidRequest(
+            "transactions are not supported; leave out transactional.id: enable.idempotence alone"
+            " keeps retries from storing a batch twice"
+        )
     else:
         code = ErrorCode.invalid_request
         error = InvalidRequest(

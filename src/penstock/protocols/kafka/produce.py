@@ -12,7 +12,14 @@ import struct
 from typing import NamedTuple
 
 from penstock.broker import Broker, Publication
-from penstock.errors import InvalidAcks, InvalidRequest, PenstockError, TimedOut, Unavailable
+from penstock.errors import (
+    InvalidAcks,
+    InvalidRecords,
+    InvalidRequest,
+    PenstockError,
+    TimedOut,
+    Unavailable,
+)
 from penstock.ids import TopicPartition
 from penstock.protocols.kafka.api import Api, Reply, Request
 from penstock.protocols.kafka.codec import (
@@ -289,5 +296,17 @@ def _encode_answer(answer: PartitionAnswer, version: int) -> bytes:
         out += _INT64.pack(answer.start_offset)
     if version >= _MESSAGES_FROM:
         message = str(answer.error) if answer.error else None
-        out += length_bytes(0, is_flexible) + text_bytes(message, is_flexible)
+        out += _encode_faults(answer.error, is_flexible) + text_bytes(message, is_flexible)
     return out + b"\0" if is_flexible else out
+
+
+def _encode_faults(error: PenstockError | None, is_flexible: bool) -> bytes:
+    """Return what is wrong with single records, by their place in the batch."""
+    if not isinstance(error, InvalidRecords):
+        return length_bytes(0, is_flexible)
+    out = [length_bytes(len(error.faults), is_flexible)]
+    for place, fault in error.faults.items():
+        out += _INT32.pack(place), text_bytes(fault, is_flexible)
+        if is_flexible:
+            out.append(b"\0")
+    return b"".join(out)

@@ -1,17 +1,23 @@
-"""Produce requests as the schemas write them, read by hand."""
+"""Produce requests as the schemas write them, read by hand, and answers the other way round."""
 
 import datetime as dt
 import io
 from typing import Any
 
 import pytest
-from kio.index import load_request_schema
-from kio.serial import entity_writer
+from kio.index import load_request_schema, load_response_schema
+from kio.schema.errors import ErrorCode
+from kio.serial import entity_reader, entity_writer
 from kio.static.primitive import i16, i32, i32Timedelta
 
-from penstock.errors import InvalidRequest
+from penstock.errors import InvalidAcks, InvalidRecords, InvalidRequest
 from penstock.ids import TopicPartition
-from penstock.protocols.kafka.produce import VERSIONS, decode_produce
+from penstock.protocols.kafka.produce import (
+    VERSIONS,
+    PartitionAnswer,
+    decode_produce,
+    encode_answers,
+)
 
 SENT = {"orders": {0: b"first", 3: b""}, "päckchen": {7: b"x" * 300}}
 
@@ -72,3 +78,29 @@ def test_a_field_that_passes_the_end_of_the_frame_is_refused(version: int) -> No
     end = frame.index(b"x" * 300) + 299
     with pytest.raises(InvalidRequest, match=r"300 bytes at .* passes the end of the frame"):
         decode_produce(frame[:end], len(b"header"), version)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_answers_name_the_records_that_are_refused_where_the_version_has_room(version: int) -> None:
+    faults = {0: "too early", 7: "too läte"}
+    answers = [
+        PartitionAnswer(TopicPartition("orders", 0), 5, -1, 2, None),
+        PartitionAnswer(TopicPartition("orders", 1), -1, -1, -1, InvalidRecords.of(faults)),
+        PartitionAnswer(TopicPartition("other", 2), -1, -1, -1, InvalidAcks("acks is 3")),
+    ]
+
+    for told in (answers, answers[1:2]):
+        body = encode_answers(told, version)
+        response, end = entity_reader(load_response_schema(0, version))(body, 0)
+
+        assert end == len(body)
+        found = {
+            each.index: each for topic in response.responses for each in topic.partition_responses
+        }
+        assert found[1].error_code is ErrorCode.invalid_record
+        if version >= 8:
+            assert {
+                each.batch_index: each.batch_index_error_message for each in found[1].record_errors
+            } == faults
+            assert "record 0 of the batch: too early, and 1 more" in found[1].error_message
+            assert all(not each.record_errors for number, each in found.items() if number != 1)
