@@ -14,7 +14,7 @@ order, dead letters. Nothing is kept here, so nothing can be lost here.
 import asyncio
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import msgspec
 
@@ -36,6 +36,7 @@ from penstock.broker.task_values import (
     TaskStatus,
     TypeStatus,
     check_type,
+    is_staged_id,
     parse_task_id,
     read_max_retries,
     task_id,
@@ -48,6 +49,8 @@ from penstock.delivery import EXPIRY_REASON, Ledger, TraceKind, TraceStep, parse
 from penstock.errors import InvalidReceipt, MessageNotFound, PenstockError, TopicExists
 from penstock.ids import TopicPartition
 from penstock.record import ID, Record, attributes_of
+
+T = TypeVar("T")
 
 LISTED_MAX = 1_000
 TYPES_MAX = 100
@@ -103,6 +106,7 @@ class Tasks:
         self._queues = parts.queues
         self._schedule = parts.schedule
         calls.serve("tasks.look", _Look, self._look_here)
+        calls.serve("tasks.id", _Look, self._id_here)
         calls.serve("tasks.list", _List, self._list_here)
         calls.serve("tasks.count_failed", _Count, self._count_failed_here)
 
@@ -216,12 +220,12 @@ class Tasks:
 
     async def ack(self, text: str, receipt: str) -> None:
         """Settle a task as done; durable when this returns."""
-        place = _checked_place(text, receipt)
-        _raise(await self._queues.ack(place.topic, GROUP, [receipt]))
+        topic = await self._topic_of(text, receipt)
+        _raise(await self._queues.ack(topic, GROUP, [receipt]))
 
     async def extend(self, text: str, receipt: str, *, lease_ms: int | None) -> None:
         """Let a lease end `lease_ms` from now, or after the time that the group gives."""
-        topic = _checked_place(text, receipt).topic
+        topic = await self._topic_of(text, receipt)
         if lease_ms is None:
             lease_ms = self._queues.settings_of(topic, GROUP).lease_ms
         _raise(await self._queues.extend(topic, GROUP, [receipt], lease_ms=lease_ms))
@@ -230,7 +234,7 @@ class Tasks:
         self, text: str, receipt: str, *, delay_ms: int | None = None, reason: str = ""
     ) -> None:
         """Give a task back: it is tried again later, or fails for good after its last try."""
-        topic = _checked_place(text, receipt).topic
+        topic = await self._topic_of(text, receipt)
         partition, _, offset = parse_receipt(receipt)
         status = await self._look(topic, partition, offset)
         # Who holds the receipt has tried once more than the books say until its lease is committed.
@@ -244,9 +248,23 @@ class Tasks:
         self, text: str, receipt: str, *, delay_ms: int | None = None, reason: str = ""
     ) -> None:
         """Give a task back that was not begun, which costs no try."""
-        topic = _checked_place(text, receipt).topic
+        topic = await self._topic_of(text, receipt)
         nack = Nack(receipt, delay_ms, reason, is_counted=False)
         _raise(await self._queues.nack(topic, GROUP, [nack]))
+
+    async def _topic_of(self, text: str, receipt: str) -> str:
+        """Return the topic of a task; the receipt must be one of this task and of no other."""
+        place = parse_task_id(text)
+        partition, _, offset = parse_receipt(receipt)
+        is_own = partition == place.partition and place.offset in (None, offset)
+        if is_own and place.offset is None:
+            # Where a task came to that was scheduled is written in its record alone.
+            request = _Look(place.topic, partition, offset)
+            found = await self._ask(request, verb="tasks.id", reply=str)
+            is_own = parse_task_id(found).staged_id == place.staged_id
+        if not is_own:
+            raise InvalidReceipt(f"receipt {receipt} is of another task than {text[:100]}")
+        return place.topic
 
     # Looking.
 
@@ -273,12 +291,13 @@ class Tasks:
         return msgspec.structs.replace(status, id=text)
 
     async def _look(self, topic: str, partition: int, offset: int) -> TaskStatus:
+        return await self._ask(_Look(topic, partition, offset), verb="tasks.look", reply=TaskStatus)
+
+    async def _ask(self, request: _Look, *, verb: str, reply: type[T]) -> T:
+        topic, partition = request.topic, request.partition
         if partition >= self._cluster.metadata.topic(topic).partitions:
             raise MessageNotFound(f"there is no partition {partition} of {topic}")
-        request = _Look(topic, partition, offset)
-        return await self._calls.ask(
-            TopicPartition(topic, partition), "tasks.look", request, TaskStatus
-        )
+        return await self._calls.ask(TopicPartition(topic, partition), verb, request, reply)
 
     async def _find_released(self, place: TaskPlace) -> int:
         """Return the offset of a task that was scheduled; it came into the log when it was due."""
@@ -356,17 +375,15 @@ class Tasks:
 
     async def _look_here(self, request: _Look) -> TaskStatus:
         partition = self._cluster.partition(TopicPartition(request.topic, request.partition))
-        partition.check_serving()
-        record = None
-        if partition.start_offset <= request.offset < partition.high_watermark:
-            record = partition.queue.records.get(request.offset)
-        if record is None:
-            raise MessageNotFound(
-                f"{request.topic} holds no task at offset {request.offset} of partition"
-                f" {request.partition}"
-            )
+        record = _record_of(partition, request)
         await self._wait_for_books(partition)
         return _status(request.topic, request.partition, record, partition.queue.groups.get(GROUP))
+
+    async def _id_here(self, request: _Look) -> str:
+        partition = self._cluster.partition(TopicPartition(request.topic, request.partition))
+        record = _record_of(partition, request)
+        task_type = type_of(request.topic) or ""
+        return _id_of(task_type, request.partition, record.offset, record.headers)
 
     async def _wait_for_books(self, partition: Partition) -> None:
         """Messages go out before that is committed; a moment later the books know of it."""
@@ -398,13 +415,18 @@ class Tasks:
         return books.unsettled(int(partition.high_watermark))
 
 
-def _checked_place(text: str, receipt: str) -> TaskPlace:
-    """Return where a task is; its receipt must be of that place."""
-    place = parse_task_id(text)
-    partition, _, offset = parse_receipt(receipt)
-    if partition != place.partition or offset != (offset if place.offset is None else place.offset):
-        raise InvalidReceipt(f"receipt {receipt} is of another task than {text[:100]}")
-    return place
+def _record_of(partition: Partition, request: _Look) -> Record:
+    """Return the record of a task, on the leader."""
+    partition.check_serving()
+    record = None
+    if partition.start_offset <= request.offset < partition.high_watermark:
+        record = partition.queue.records.get(request.offset)
+    if record is None:
+        raise MessageNotFound(
+            f"{request.topic} holds no task at offset {request.offset} of partition"
+            f" {request.partition}"
+        )
+    return record
 
 
 def _raise(outcomes: Sequence[PenstockError | None]) -> None:
@@ -433,10 +455,17 @@ def _leased(message: Message) -> LeasedTask:
 def _id_of(
     task_type: str, partition: int, offset: int, headers: tuple[tuple[str, bytes | None], ...]
 ) -> str:
+    """Return the id of a task: that of its place, unless it was scheduled here before.
+
+    Whoever publishes past the verbs of tasks, or copies a topic, can write the header of a
+    scheduled message; one that is none of this partition would not be accepted with its receipt.
+    """
+    own = task_id(task_type, f"{partition}-{offset}", None)
     attributes = attributes_of(headers) if headers else None
-    if attributes is None or attributes.id is None:
-        return task_id(task_type, f"{partition}-{offset}", None)
-    return task_id(task_type, attributes.id, attributes.deliver_at_ms)
+    if attributes is None or attributes.id is None or attributes.deliver_at_ms is None:
+        return own
+    kept = task_id(task_type, attributes.id, attributes.deliver_at_ms)
+    return kept if is_staged_id(kept, partition) else own
 
 
 def _status(topic: str, partition: int, record: Record, ledger: Ledger | None) -> TaskStatus:
