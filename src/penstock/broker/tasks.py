@@ -6,13 +6,14 @@ past them again and again, and one slow type would fill the limits on messages i
 type costs what a topic costs: an idle replica group for each partition.
 
 How often a task is tried again is the task's own affair, so the group's limit is set above all
-that a task may ask for, and this module holds tasks to theirs: when one is given back, and when one
-comes back because its lease has ended. Everything else is the group's: leases, receipts, backoff,
-order, dead letters. Nothing is kept here, so nothing can be lost here.
+that a task may ask for, and each goes out with its own: with the last try it dies by the books of
+the group, whether it was given back or its lease has ended, and whoever is there to lease.
+Everything else is the group's, too: leases, receipts, backoff, order, dead letters. Nothing is kept
+here, so nothing can be lost here.
 """
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from typing import NamedTuple, TypeVar
 
@@ -105,6 +106,7 @@ class Tasks:
         self._messages = parts.messages
         self._queues = parts.queues
         self._schedule = parts.schedule
+        cluster.replicas.delivery.own_limits = _own_limits
         calls.serve("tasks.look", _Look, self._look_here)
         calls.serve("tasks.id", _Look, self._id_here)
         calls.serve("tasks.list", _List, self._list_here)
@@ -208,7 +210,10 @@ class Tasks:
         return topics
 
     async def _worth_trying(self, messages: Sequence[Message]) -> list[LeasedTask]:
-        """Return tasks that have tries left; the others go to the dead letters."""
+        """Return tasks that have tries left; the others go to the dead letters.
+
+        Those are tasks whose leases say nothing of their limit: of a node of another version.
+        """
         tasks = [_leased(message) for message in messages]
         spent: dict[str, list[Reject]] = {}
         for task in tasks:
@@ -235,14 +240,7 @@ class Tasks:
     ) -> None:
         """Give a task back: it is tried again later, or fails for good after its last try."""
         topic = await self._topic_of(text, receipt)
-        partition, _, offset = parse_receipt(receipt)
-        status = await self._look(topic, partition, offset)
-        # Who holds the receipt has tried once more than the books say until its lease is committed.
-        tries = (status.attempts or 0) + (status.state == "queued")
-        if tries > status.max_retries:
-            _raise(await self._queues.reject(topic, GROUP, [Reject(receipt, reason)]))
-        else:
-            _raise(await self._queues.nack(topic, GROUP, [Nack(receipt, delay_ms, reason)]))
+        _raise(await self._queues.nack(topic, GROUP, [Nack(receipt, delay_ms, reason)]))
 
     async def give_back(
         self, text: str, receipt: str, *, delay_ms: int | None = None, reason: str = ""
@@ -427,6 +425,14 @@ def _record_of(partition: Partition, request: _Look) -> Record:
             f" {request.partition}"
         )
     return record
+
+
+def _own_limits(topic: str, group: str) -> Callable[[Record], int] | None:
+    return _tries_of if group == GROUP and type_of(topic) is not None else None
+
+
+def _tries_of(record: Record) -> int:
+    return read_max_retries(record.headers) + 1
 
 
 def _raise(outcomes: Sequence[PenstockError | None]) -> None:

@@ -6,7 +6,7 @@ from itertools import product
 
 import pytest
 
-from penstock.broker import Broker, LeasedTask, NewMessage, NewTask
+from penstock.broker import Broker, LeasedTask, Nack, NewMessage, NewTask
 from penstock.errors import InvalidReceipt, InvalidRequest, LeaseExpired, MessageNotFound
 from tests.unit.broker.brokers import started
 from tests.unit.cluster.workplaces import SimMachine, run
@@ -68,20 +68,42 @@ def test_a_task_is_tried_again_as_often_as_it_asks_for_and_then_fails() -> None:
     run(scene())
 
 
-def test_a_task_whose_leases_end_fails_when_its_tries_are_used_up() -> None:
+@pytest.mark.parametrize("max_retries", [0, 2])
+def test_a_task_whose_last_lease_has_ended_has_failed_although_nobody_leases(
+    max_retries: int,
+) -> None:
     async def scene() -> None:
         machine = SimMachine()
         broker = await started(machine)
-        task_id = await enqueue(broker, max_retries=0)
-        await lease(broker, lease_ms=100)
-        machine.clock.advance(200)
+        task_id = await enqueue(broker, max_retries=max_retries)
+        for attempt in range(1, max_retries + 2):
+            assert (await broker.tasks.status(task_id)).state == "queued"
+            assert (await lease(broker, lease_ms=100)).attempt == attempt
+            machine.clock.advance(200)
+            await settled(broker)
+
+        status = await broker.tasks.status(task_id)
+        (stats,) = await broker.tasks.stats()
+        (letter,) = await broker.dead_letters.search("tasks.email")
+        assert (status.state, status.attempts) == ("failed", max_retries + 1)
+        assert "the lease ended" in status.last_error
+        assert (stats.queued, stats.leased, stats.failed) == (0, 0, 1)
+        assert letter.attempts == max_retries + 1
+        assert await broker.tasks.lease(["email"], count_max=1) == []
+
+    run(scene())
+
+
+def test_a_task_that_comes_back_by_another_door_is_held_to_its_tries_as_well() -> None:
+    async def scene() -> None:
+        broker = await started()
+        ids = [await enqueue(broker, max_retries=0), await enqueue(broker, max_retries=1)]
+        messages = await broker.queues.receive("tasks.email", "workers", count_max=2)
+        nacks = [Nack(each.receipt, delay_ms=0, reason="no") for each in messages]
+        assert await broker.queues.nack("tasks.email", "workers", nacks) == [None, None]
         await settled(broker)
 
-        assert await broker.tasks.lease(["email"], count_max=1) == []
-        await settled(broker)
-        status = await broker.tasks.status(task_id)
-        assert status.state == "failed"
-        assert "the lease ended" in status.last_error
+        assert [(await broker.tasks.status(each)).state for each in ids] == ["failed", "queued"]
 
     run(scene())
 
