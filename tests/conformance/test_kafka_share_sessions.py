@@ -28,6 +28,7 @@ class Member:
     client: WireClient
     group: str
     epoch: int = 0
+    name: str = "member"
 
     def fetch(
         self,
@@ -35,15 +36,16 @@ class Member:
         acks: dict[uuid.UUID, tuple[int, int]] | None = None,
         records_max: int = 10,
         is_renew_ack: bool = False,
+        wait_ms: int = 0,
     ) -> Any:
         """Fetch in the session; an ack says what became of one offset of a topic."""
         said = dict.fromkeys(topics) | (acks or {})
         answer = self.client.ask(
             fetch_in.ShareFetchRequest(
                 group_id=GroupId(self.group),
-                member_id="member",
+                member_id=self.name,
                 share_session_epoch=i32(self.epoch),
-                max_wait=i32Timedelta.parse(dt.timedelta()),
+                max_wait=i32Timedelta.parse(dt.timedelta(milliseconds=wait_ms)),
                 min_bytes=i32(0),
                 max_records=i32(records_max),
                 batch_size=i32(records_max),
@@ -65,7 +67,7 @@ class Member:
         result = self.client.ask(
             ack_in.ShareAcknowledgeRequest(
                 group_id=GroupId(self.group),
-                member_id="member",
+                member_id=self.name,
                 share_session_epoch=i32(self.epoch),
                 topics=(ack_in.AcknowledgeTopic(topic_id=topic_id, partitions=(partition,)),),
             )
@@ -121,6 +123,44 @@ def test_acks_in_a_fetch_are_answered_although_nothing_new_is_found(node: NodePr
     assert told(first) == {topic_id: (OK, OK, [0])}
     assert told(accepted) == {topic_id: (OK, OK, [])}
     assert told(again) == {topic_id: (OK, ErrorCode.invalid_record_state, [])}
+
+
+def test_records_of_a_member_that_is_cut_off_go_to_others_at_once(node: NodeProcess) -> None:
+    topic, group = new_topic(node), new_group(node)
+    publish(node, topic, [b"a", b"b"])
+    with WireClient(node.kafka_port) as survivor:
+        topic_id = topic_id_of(survivor, topic)
+        with WireClient(node.kafka_port) as killed:
+            member = Member(killed, group, name="killed")
+            assert told(member.fetch(topic_id)) == {topic_id: (OK, OK, [0, 1])}
+            member.fetch(acks={topic_id: (0, ACCEPT)})
+        other = Member(survivor, group, name="survivor")
+
+        found = other.fetch(topic_id, wait_ms=LOCK_MS // 2)
+
+        assert told(found) == {topic_id: (OK, OK, [1])}
+
+
+def test_a_session_ends_with_the_connection_that_used_it_last_and_no_other(
+    node: NodeProcess,
+) -> None:
+    topic, group = new_topic(node), new_group(node)
+    publish(node, topic, [b"a"])
+    with WireClient(node.kafka_port) as second:
+        topic_id = topic_id_of(second, topic)
+        with WireClient(node.kafka_port) as first:
+            member = Member(first, group)
+            assert told(member.fetch(topic_id)) == {topic_id: (OK, OK, [0])}
+            member.client = second
+            member.fetch()
+        # Whoever asks here is answered after the node has noticed that the first is gone.
+        with WireClient(node.kafka_port) as third:
+            topic_id_of(third, topic)
+
+        accepted = member.fetch(acks={topic_id: (0, ACCEPT)})
+
+        assert accepted.error_code is OK
+        assert told(accepted) == {topic_id: (OK, OK, [])}
 
 
 def test_a_fetch_that_renews_a_lease_acquires_nothing(node: NodeProcess) -> None:

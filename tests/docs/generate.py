@@ -149,6 +149,8 @@ def cli() -> str:
 is kept under a name ([how to](../how-to/contexts.md)), `--json` prints JSON for programs; they may
 stand before or after the name of a command. {EXIT_CODES}
 
+Where the command is not on the path, `python -m penstock` is the same.
+
 Which cluster a command asks is decided by the first of these that is given: `--bootstrap` and
 `--url`; `--context`; the variables `PENSTOCK_BOOTSTRAP` and `PENSTOCK_URL`; the variable
 `PENSTOCK_CONTEXT`; the current context. Where none is, it is a node on this machine:

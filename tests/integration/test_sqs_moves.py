@@ -9,7 +9,7 @@ from botocore.exceptions import ClientError
 
 from tests.kafka_clients import unique, wait_until
 from tests.processes import ClusterProcess, NodeProcess
-from tests.sqs_clients import arn_of, new_sqs
+from tests.sqs_clients import arn_of, attributes_of, new_sqs
 
 pytestmark = pytest.mark.crash
 
@@ -56,14 +56,22 @@ def test_a_move_goes_on_after_its_node_was_killed_and_moves_each_message_once(
     tmp_path: Path,
 ) -> None:
     with NodeProcess(tmp_path) as node:
-        source, name = begin_move(new_sqs(node, retries=RETRIES), per_s=100)
+        sqs = new_sqs(node, retries=RETRIES)
+        source, name = begin_move(sqs, per_s=20)
+        url = sqs.get_queue_url(QueueName=name)["QueueUrl"]
+        wait_until(
+            lambda: int(attributes_of(sqs, url)["ApproximateNumberOfMessages"]) > 3,
+            "the first messages to move",
+        )
         node.kill()
         node.start()
 
         sqs = new_sqs(node, retries=RETRIES)
         wait_until(lambda: has_completed(sqs, source), "the move to end")
 
+        (task,) = sqs.list_message_move_tasks(SourceArn=source)["Results"]
         assert sorted(map(int, receive_all(sqs, name))) == list(range(MESSAGES))
+        assert task["ApproximateNumberOfMessagesMoved"] == MESSAGES
 
 
 def test_a_move_is_known_at_every_node_and_can_be_cancelled_at_any(tmp_path: Path) -> None:

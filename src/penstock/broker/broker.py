@@ -237,6 +237,7 @@ class Broker:
     async def close(self) -> None:
         """Close all logs; requests that still wait are failed."""
         self.groups.close()
+        await self.share.close()
         await self._burial.close()
         await self.writes.close()
         await self.queues.close()

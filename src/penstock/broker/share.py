@@ -4,6 +4,9 @@ The group is a queue group of the same name; a record that a member acquires is 
 Membership is kept by the node that coordinates the group, sessions by the leaders of the partitions
 that a member fetches from. Both are soft: when they are lost, the member joins or opens a session
 again, and what it had acquired comes back when its lease ends.
+
+A session ends with the connection that used it last, as with Kafka: a member that is killed holds
+up nobody. As at any end of a session, what it held goes to others at once and costs no attempt.
 """
 
 import asyncio
@@ -89,6 +92,8 @@ class _Session:
     """What the member reads, and the id by which it knows each topic."""
     held: dict[TopicPartition, dict[int, int]] = field(default_factory=dict)
     """Offsets that the member has acquired, and the delivery of each."""
+    connection: int | None = None
+    """The one that has used the session last."""
 
 
 class ShareGroups:
@@ -104,6 +109,8 @@ class ShareGroups:
         self.heartbeat_ms = options.consumer_heartbeat_interval_ms
         self._groups: dict[str, ShareGroup] = {}
         self._sessions: OrderedDict[tuple[str, str], _Session] = OrderedDict()
+        self._by_connection: dict[int, set[tuple[str, str]]] = {}
+        self._leaving: set[asyncio.Task[None]] = set()
         self._turn = itertools.count()
 
     # Members.
@@ -222,18 +229,21 @@ class ShareGroups:
         *,
         added: Mapping[TopicPartition, uuid.UUID],
         forgotten: Container[tuple[uuid.UUID, int]],
+        connection: int,
     ) -> None:
         """Begin or go on with a member's session at this node.
 
-        Partitions to forget are given by the ids of their topics, which may be gone.
+        Partitions to forget are given by the ids of their topics, which may be gone. The session
+        ends when it is closed, or with the connection, unless another one has used it since.
         """
         key = (group_id, member_id)
         session = self._sessions.get(key)
         if epoch == OPEN_EPOCH:
-            session = self._sessions[key] = _Session(held=session.held if session else {})
+            known = self._take_session(key)
+            session = self._sessions[key] = _Session(held=known.held if known else {})
             if len(self._sessions) > _SESSIONS_MAX:
-                # Members that were killed end no session; what they held comes back by its lease.
-                self._sessions.popitem(last=False)
+                # Members whose machine died end no session; what they held comes back by its lease.
+                self._take_session(next(iter(self._sessions)))
         elif session is None:
             raise ShareSessionNotFound(f"member {member_id!r} has no share session here")
         elif epoch not in (session.epoch + 1, CLOSE_EPOCH):
@@ -241,6 +251,7 @@ class ShareGroups:
                 f"member {member_id!r} sent epoch {epoch} of its session, not {session.epoch + 1}"
             )
         self._sessions.move_to_end(key)
+        self._use(key, session, connection)
         session.epoch = epoch
         # A topic that was created anew is forgotten and added in one request.
         session.places = {
@@ -249,10 +260,52 @@ class ShareGroups:
             if (topic_id, place.partition) not in forgotten
         } | dict(added)
 
+    def _use(self, key: tuple[str, str], session: _Session, connection: int) -> None:
+        if session.connection != connection:
+            self._unlink(key, session)
+            session.connection = connection
+            self._by_connection.setdefault(connection, set()).add(key)
+
+    def _unlink(self, key: tuple[str, str], session: _Session) -> None:
+        """Let a session not depend on its connection any more."""
+        if session.connection is not None:
+            used = self._by_connection[session.connection]
+            used.discard(key)
+            if not used:
+                del self._by_connection[session.connection]
+            session.connection = None
+
+    def _take_session(self, key: tuple[str, str]) -> _Session | None:
+        session = self._sessions.pop(key, None)
+        if session is not None:
+            self._unlink(key, session)
+        return session
+
+    def connection_lost(self, connection: int) -> None:
+        """End the sessions that a connection has used last."""
+        for group_id, member_id in tuple(self._by_connection.get(connection, ())):
+            session = self._take_session((group_id, member_id))
+            assert session is not None, "a connection names sessions that exist"
+            leaving = asyncio.ensure_future(self._give_back(group_id, session))
+            self._leaving.add(leaving)
+            leaving.add_done_callback(self._leaving.discard)
+
+    async def close(self) -> None:
+        """Stop; what members hold that are leaving now comes back when its lease ends."""
+        leaving = tuple(self._leaving)
+        for task in leaving:
+            task.cancel()
+        await asyncio.gather(*leaving, return_exceptions=True)
+
     async def close_session(self, group_id: str, member_id: str) -> None:
         """End a session; what the member still holds goes to others at once."""
-        session = self._sessions.pop((group_id, member_id), None)
-        for place, held in (session.held if session else {}).items():
+        session = self._take_session((group_id, member_id))
+        if session is not None:
+            await self._give_back(group_id, session)
+
+    async def _give_back(self, group_id: str, session: _Session) -> None:
+        # A request that is being cancelled may still add to it.
+        for place, held in list(session.held.items()):
             if not held:
                 continue
             items = [

@@ -143,6 +143,12 @@ def parse_task_id(text: str) -> TaskPlace:
     raise MessageNotFound(f"there is no task {text[:100]!r}: that is not the id of one")
 
 
+def is_staged_id(text: str, partition: int) -> bool:
+    """True when a text is the id of a task that was scheduled in a partition."""
+    staged = _STAGED.fullmatch(text.rpartition(":")[2])
+    return staged is not None and int(staged[2]) == partition
+
+
 def read_max_retries(headers: tuple[tuple[str, bytes | None], ...]) -> int:
     """Return how often a task is tried again; a header that makes no sense is passed over."""
     for name, value in headers:

@@ -6,15 +6,16 @@ past them again and again, and one slow type would fill the limits on messages i
 type costs what a topic costs: an idle replica group for each partition.
 
 How often a task is tried again is the task's own affair, so the group's limit is set above all
-that a task may ask for, and this module holds tasks to theirs: when one is given back, and when one
-comes back because its lease has ended. Everything else is the group's: leases, receipts, backoff,
-order, dead letters. Nothing is kept here, so nothing can be lost here.
+that a task may ask for, and each goes out with its own: with the last try it dies by the books of
+the group, whether it was given back or its lease has ended, and whoever is there to lease.
+Everything else is the group's, too: leases, receipts, backoff, order, dead letters. Nothing is kept
+here, so nothing can be lost here.
 """
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import msgspec
 
@@ -36,6 +37,7 @@ from penstock.broker.task_values import (
     TaskStatus,
     TypeStatus,
     check_type,
+    is_staged_id,
     parse_task_id,
     read_max_retries,
     task_id,
@@ -48,6 +50,8 @@ from penstock.delivery import EXPIRY_REASON, Ledger, TraceKind, TraceStep, parse
 from penstock.errors import InvalidReceipt, MessageNotFound, PenstockError, TopicExists
 from penstock.ids import TopicPartition
 from penstock.record import ID, Record, attributes_of
+
+T = TypeVar("T")
 
 LISTED_MAX = 1_000
 TYPES_MAX = 100
@@ -102,7 +106,9 @@ class Tasks:
         self._messages = parts.messages
         self._queues = parts.queues
         self._schedule = parts.schedule
+        cluster.replicas.delivery.own_limits = _own_limits
         calls.serve("tasks.look", _Look, self._look_here)
+        calls.serve("tasks.id", _Look, self._id_here)
         calls.serve("tasks.list", _List, self._list_here)
         calls.serve("tasks.count_failed", _Count, self._count_failed_here)
 
@@ -204,7 +210,10 @@ class Tasks:
         return topics
 
     async def _worth_trying(self, messages: Sequence[Message]) -> list[LeasedTask]:
-        """Return tasks that have tries left; the others go to the dead letters."""
+        """Return tasks that have tries left; the others go to the dead letters.
+
+        Those are tasks whose leases say nothing of their limit: of a node of another version.
+        """
         tasks = [_leased(message) for message in messages]
         spent: dict[str, list[Reject]] = {}
         for task in tasks:
@@ -216,12 +225,12 @@ class Tasks:
 
     async def ack(self, text: str, receipt: str) -> None:
         """Settle a task as done; durable when this returns."""
-        place = _checked_place(text, receipt)
-        _raise(await self._queues.ack(place.topic, GROUP, [receipt]))
+        topic = await self._topic_of(text, receipt)
+        _raise(await self._queues.ack(topic, GROUP, [receipt]))
 
     async def extend(self, text: str, receipt: str, *, lease_ms: int | None) -> None:
         """Let a lease end `lease_ms` from now, or after the time that the group gives."""
-        topic = _checked_place(text, receipt).topic
+        topic = await self._topic_of(text, receipt)
         if lease_ms is None:
             lease_ms = self._queues.settings_of(topic, GROUP).lease_ms
         _raise(await self._queues.extend(topic, GROUP, [receipt], lease_ms=lease_ms))
@@ -230,23 +239,30 @@ class Tasks:
         self, text: str, receipt: str, *, delay_ms: int | None = None, reason: str = ""
     ) -> None:
         """Give a task back: it is tried again later, or fails for good after its last try."""
-        topic = _checked_place(text, receipt).topic
-        partition, _, offset = parse_receipt(receipt)
-        status = await self._look(topic, partition, offset)
-        # Who holds the receipt has tried once more than the books say until its lease is committed.
-        tries = (status.attempts or 0) + (status.state == "queued")
-        if tries > status.max_retries:
-            _raise(await self._queues.reject(topic, GROUP, [Reject(receipt, reason)]))
-        else:
-            _raise(await self._queues.nack(topic, GROUP, [Nack(receipt, delay_ms, reason)]))
+        topic = await self._topic_of(text, receipt)
+        _raise(await self._queues.nack(topic, GROUP, [Nack(receipt, delay_ms, reason)]))
 
     async def give_back(
         self, text: str, receipt: str, *, delay_ms: int | None = None, reason: str = ""
     ) -> None:
         """Give a task back that was not begun, which costs no try."""
-        topic = _checked_place(text, receipt).topic
+        topic = await self._topic_of(text, receipt)
         nack = Nack(receipt, delay_ms, reason, is_counted=False)
         _raise(await self._queues.nack(topic, GROUP, [nack]))
+
+    async def _topic_of(self, text: str, receipt: str) -> str:
+        """Return the topic of a task; the receipt must be one of this task and of no other."""
+        place = parse_task_id(text)
+        partition, _, offset = parse_receipt(receipt)
+        is_own = partition == place.partition and place.offset in (None, offset)
+        if is_own and place.offset is None:
+            # Where a task came to that was scheduled is written in its record alone.
+            request = _Look(place.topic, partition, offset)
+            found = await self._ask(request, verb="tasks.id", reply=str)
+            is_own = parse_task_id(found).staged_id == place.staged_id
+        if not is_own:
+            raise InvalidReceipt(f"receipt {receipt} is of another task than {text[:100]}")
+        return place.topic
 
     # Looking.
 
@@ -273,12 +289,13 @@ class Tasks:
         return msgspec.structs.replace(status, id=text)
 
     async def _look(self, topic: str, partition: int, offset: int) -> TaskStatus:
+        return await self._ask(_Look(topic, partition, offset), verb="tasks.look", reply=TaskStatus)
+
+    async def _ask(self, request: _Look, *, verb: str, reply: type[T]) -> T:
+        topic, partition = request.topic, request.partition
         if partition >= self._cluster.metadata.topic(topic).partitions:
             raise MessageNotFound(f"there is no partition {partition} of {topic}")
-        request = _Look(topic, partition, offset)
-        return await self._calls.ask(
-            TopicPartition(topic, partition), "tasks.look", request, TaskStatus
-        )
+        return await self._calls.ask(TopicPartition(topic, partition), verb, request, reply)
 
     async def _find_released(self, place: TaskPlace) -> int:
         """Return the offset of a task that was scheduled; it came into the log when it was due."""
@@ -356,17 +373,15 @@ class Tasks:
 
     async def _look_here(self, request: _Look) -> TaskStatus:
         partition = self._cluster.partition(TopicPartition(request.topic, request.partition))
-        partition.check_serving()
-        record = None
-        if partition.start_offset <= request.offset < partition.high_watermark:
-            record = partition.queue.records.get(request.offset)
-        if record is None:
-            raise MessageNotFound(
-                f"{request.topic} holds no task at offset {request.offset} of partition"
-                f" {request.partition}"
-            )
+        record = _record_of(partition, request)
         await self._wait_for_books(partition)
         return _status(request.topic, request.partition, record, partition.queue.groups.get(GROUP))
+
+    async def _id_here(self, request: _Look) -> str:
+        partition = self._cluster.partition(TopicPartition(request.topic, request.partition))
+        record = _record_of(partition, request)
+        task_type = type_of(request.topic) or ""
+        return _id_of(task_type, request.partition, record.offset, record.headers)
 
     async def _wait_for_books(self, partition: Partition) -> None:
         """Messages go out before that is committed; a moment later the books know of it."""
@@ -398,13 +413,26 @@ class Tasks:
         return books.unsettled(int(partition.high_watermark))
 
 
-def _checked_place(text: str, receipt: str) -> TaskPlace:
-    """Return where a task is; its receipt must be of that place."""
-    place = parse_task_id(text)
-    partition, _, offset = parse_receipt(receipt)
-    if partition != place.partition or offset != (offset if place.offset is None else place.offset):
-        raise InvalidReceipt(f"receipt {receipt} is of another task than {text[:100]}")
-    return place
+def _record_of(partition: Partition, request: _Look) -> Record:
+    """Return the record of a task, on the leader."""
+    partition.check_serving()
+    record = None
+    if partition.start_offset <= request.offset < partition.high_watermark:
+        record = partition.queue.records.get(request.offset)
+    if record is None:
+        raise MessageNotFound(
+            f"{request.topic} holds no task at offset {request.offset} of partition"
+            f" {request.partition}"
+        )
+    return record
+
+
+def _own_limits(topic: str, group: str) -> Callable[[Record], int] | None:
+    return _tries_of if group == GROUP and type_of(topic) is not None else None
+
+
+def _tries_of(record: Record) -> int:
+    return read_max_retries(record.headers) + 1
 
 
 def _raise(outcomes: Sequence[PenstockError | None]) -> None:
@@ -433,10 +461,17 @@ def _leased(message: Message) -> LeasedTask:
 def _id_of(
     task_type: str, partition: int, offset: int, headers: tuple[tuple[str, bytes | None], ...]
 ) -> str:
+    """Return the id of a task: that of its place, unless it was scheduled here before.
+
+    Whoever publishes past the verbs of tasks, or copies a topic, can write the header of a
+    scheduled message; one that is none of this partition would not be accepted with its receipt.
+    """
+    own = task_id(task_type, f"{partition}-{offset}", None)
     attributes = attributes_of(headers) if headers else None
-    if attributes is None or attributes.id is None:
-        return task_id(task_type, f"{partition}-{offset}", None)
-    return task_id(task_type, attributes.id, attributes.deliver_at_ms)
+    if attributes is None or attributes.id is None or attributes.deliver_at_ms is None:
+        return own
+    kept = task_id(task_type, attributes.id, attributes.deliver_at_ms)
+    return kept if is_staged_id(kept, partition) else own
 
 
 def _status(topic: str, partition: int, record: Record, ledger: Ledger | None) -> TaskStatus:

@@ -33,6 +33,9 @@ class DeliveryHost:
     on_dying: Callable[[TopicPartition, str, bool], None] = lambda *_: None
     """Told on the leader that a group has messages for the dead letters, and whether they are
     those of the leader before, who may have copied them already."""
+    own_limits: Callable[[str, str], Callable[[Record], int] | None] = lambda *_: None
+    """Topic and group to what reads how often a message of theirs may go out; None where the limit
+    of the group counts alone."""
 
 
 class Delivery(NamedTuple):

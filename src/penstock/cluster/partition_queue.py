@@ -61,6 +61,7 @@ from penstock.delivery import (
 )
 from penstock.errors import GroupNotFound, PenstockError
 from penstock.ids import Offset, TopicPartition
+from penstock.record import Record
 
 # A delivery's number is the leader's term and, in as many bits, its count.
 _COUNT_BITS = 40
@@ -246,7 +247,15 @@ class PartitionQueue:
         now_ms, until_ms = taken.at_ms, taken.at_ms + lease_ms
         number = self._next_number()
         event = Leased(
-            desk.group, number, taken.runs, until_ms, now_ms, consumer, taken.keys, taken.expired
+            desk.group,
+            number,
+            taken.runs,
+            until_ms,
+            now_ms,
+            consumer,
+            taken.keys,
+            taken.expired,
+            self._limits_of(desk.group, taken),
         )
         self._propose_lease(desk, dispatcher, event)
         self._arm(until_ms)
@@ -258,6 +267,13 @@ class PartitionQueue:
         return Delivery(
             number, now_ms, until_ms, taken.records, taken.attempts, is_plain=taken.is_plain
         )
+
+    def _limits_of(self, group: str, taken: Portion) -> list[int]:
+        """Return how often each message may go out, if each says so, in the order of its runs."""
+        limit_of = self._host.own_limits(self.place.topic, group)
+        if limit_of is None:
+            return []
+        return [limit_of(record) for record in sorted(taken.records, key=_offset_of)]
 
     def _next_number(self) -> int:
         self._count += 1
@@ -632,6 +648,10 @@ class PartitionQueue:
                 self._arm(self._now_ms() + _LOOK_AGAIN_MS)
             elif dispatcher and (deadline_ms := dispatcher.next_deadline_ms) is not None:
                 self._arm(deadline_ms)
+
+
+def _offset_of(record: Record) -> int:
+    return record.offset
 
 
 def _tell(dispatcher: Dispatcher, event: DeliveryEvent, change: Change) -> None:

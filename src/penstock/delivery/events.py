@@ -31,6 +31,8 @@ class Leased(msgspec.Struct, frozen=True, tag="lease", omit_defaults=True):
     """In key order: the hash of each message's key, if it has one, in the order of `runs`."""
     expired: list[Run] = []
     """Messages that were met on the way and are too old, or gone: they are settled."""
+    limits: list[int] = []
+    """How often each message may go out, in the order of `runs`, where they have own limits."""
 
 
 class Part(msgspec.Struct, frozen=True, array_like=True):

@@ -70,6 +70,7 @@ class _Saved(msgspec.Struct, frozen=True):
     first_ms: dict[int, int] = {}
     acked: list[Part] = []
     reborn_end: int = 0
+    limits: dict[int, int] = {}
 
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -93,6 +94,8 @@ class Ledger:
         self.waiting: dict[int, int] = {}
         self.dying: dict[int, Dying] = {}
         self.keys: dict[int, int] = {}
+        # How often those may go out that have a limit of their own.
+        self._limits: dict[int, int] = {}
         self._acked = RecentAcks()
 
     def attempts(self, offset: int) -> int:
@@ -150,6 +153,8 @@ class Ledger:
         if event.keys:
             keyed = zip(offsets_of(event.runs), event.keys, strict=True)
             self.keys.update({offset: key for offset, key in keyed if key is not None})
+        if event.limits:
+            self._limits.update(zip(offsets_of(event.runs), event.limits, strict=True))
         self._settle(event.expired)
         return Change(settled=event.expired)
 
@@ -248,7 +253,14 @@ class Ledger:
                 self.floor = end
             else:
                 self.done.add_range(start, end)
-            for known in (self._attempts, self._first_ms, self.waiting, self.dying, self.keys):
+            for known in (
+                self._attempts,
+                self._first_ms,
+                self._limits,
+                self.waiting,
+                self.dying,
+                self.keys,
+            ):
                 if known:
                     for offset in self._known_in(known, start, end):
                         del known[offset]
@@ -301,7 +313,8 @@ class Ledger:
 
     def _fail(self, offset: int, ready_at_ms: int, attempts_max: int, reason: str) -> None:
         attempts = self._attempts.get(offset, 0) + 1
-        if 0 < attempts_max <= attempts:
+        own_max = self._limits.get(offset, 0)
+        if 0 < attempts_max <= attempts or 0 < own_max <= attempts:
             self._attempts.pop(offset, None)
             self.dying[offset] = Dying(attempts, reason)
         else:
@@ -329,6 +342,7 @@ class Ledger:
             self._first_ms,
             list(self._acked),
             self.reborn_end,
+            self._limits,
         )
         return _encode(saved)
 
@@ -345,6 +359,7 @@ class Ledger:
         ledger.dying = saved.dying
         ledger.keys = saved.keys
         ledger._first_ms = saved.first_ms
+        ledger._limits = saved.limits
         for part in saved.acked:
             ledger._acked.add(part)
         return ledger
@@ -361,6 +376,7 @@ def _from_floor(event: Leased, floor: int) -> Leased:
         event,
         runs=_clipped(event.runs, floor, end),
         keys=event.keys[passed:],
+        limits=event.limits[passed:],
         expired=_clipped(event.expired, floor, end),
     )
 

@@ -71,6 +71,29 @@ def test_a_message_goes_to_the_dead_letters_after_its_last_attempt() -> None:
     run(scene())
 
 
+@pytest.mark.parametrize("is_restarted", [False, True])
+def test_a_message_whose_last_lease_ends_goes_there_although_nobody_receives(
+    is_restarted: bool,
+) -> None:
+    async def scene() -> None:
+        machine = SimMachine(clock=LoopClock())
+        broker = await started(machine)
+        await publish(broker, b"a")
+        for _ in range(4):
+            await receive(broker, wait_ms=60_000, lease_ms=1_000)
+        if is_restarted:
+            # A delivery counts when its lease is committed, soon after it went out.
+            await asyncio.sleep(0.5)
+            machine.disk.kill()
+            broker = await started(machine)
+        assert DLQ not in broker.metadata.topics
+        await asyncio.sleep(3)
+
+        assert [record.value for record in dead_letters(broker)] == [b"a"]
+
+    run(scene())
+
+
 def test_a_rejected_message_goes_there_at_once_with_its_reason() -> None:
     async def scene() -> None:
         broker = await started_with(b"a", b"b")

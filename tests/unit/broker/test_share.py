@@ -2,7 +2,7 @@
 
 import pytest
 
-from penstock.broker import NewTopic, encode_batch, share
+from penstock.broker import Broker, NewTopic, encode_batch, share
 from penstock.errors import ShareSessionNotFound
 from penstock.ids import TopicPartition
 from penstock.record import Record
@@ -20,13 +20,13 @@ def test_sessions_of_members_that_were_killed_make_room_for_others(
     async def scene() -> None:
         broker = await started_with()
         for member in ("killed", "living"):
-            broker.share.open_session(GROUP, member, 0, added={}, forgotten=())
+            broker.share.open_session(GROUP, member, 0, added={}, forgotten=(), connection=1)
 
-        broker.share.open_session(GROUP, "new", 0, added={}, forgotten=())
+        broker.share.open_session(GROUP, "new", 0, added={}, forgotten=(), connection=1)
 
-        broker.share.open_session(GROUP, "living", 1, added={}, forgotten=())
+        broker.share.open_session(GROUP, "living", 1, added={}, forgotten=(), connection=1)
         with pytest.raises(ShareSessionNotFound):
-            broker.share.open_session(GROUP, "killed", 1, added={}, forgotten=())
+            broker.share.open_session(GROUP, "killed", 1, added={}, forgotten=(), connection=1)
 
     run(scene())
 
@@ -40,7 +40,7 @@ def test_a_member_that_leaves_gives_back_what_it_holds_although_a_topic_is_gone(
         await broker.share.configure(GROUP, {"share.auto.offset.reset": "earliest"}, ())
         topics = broker.metadata.topics
         added = {TopicPartition(name, 0): topics[name].public_id for name in ("gone", TOPIC)}
-        broker.share.open_session(GROUP, "leaver", 0, added=added, forgotten=())
+        broker.share.open_session(GROUP, "leaver", 0, added=added, forgotten=(), connection=1)
         held = await broker.share.acquire(GROUP, "leaver", records_max=10, wait_ms=0)
         assert all(each.acquired for each in held)
         await broker.topics.delete("gone")
@@ -48,8 +48,48 @@ def test_a_member_that_leaves_gives_back_what_it_holds_although_a_topic_is_gone(
         await broker.share.close_session(GROUP, "leaver")
 
         del added[TopicPartition("gone", 0)]
-        broker.share.open_session(GROUP, "other", 0, added=added, forgotten=())
+        broker.share.open_session(GROUP, "other", 0, added=added, forgotten=(), connection=1)
         (found,) = await broker.share.acquire(GROUP, "other", records_max=10, wait_ms=0)
         assert [each.record.value for each in found.acquired] == [b"a"]
+
+    run(scene())
+
+
+async def acquired(broker: Broker, member: str) -> list[tuple[bytes | None, int]]:
+    """Acquire what is there; the values, and how often each has gone out."""
+    (found,) = await broker.share.acquire(GROUP, member, records_max=10, wait_ms=100)
+    return [(each.record.value, each.attempt) for each in found.acquired]
+
+
+def test_sessions_end_with_the_connection_that_used_them_last() -> None:
+    async def scene() -> None:
+        broker = await started_with(b"a")
+        await broker.share.configure(GROUP, {"share.auto.offset.reset": "earliest"}, ())
+        added = {TopicPartition(TOPIC, 0): broker.metadata.topics[TOPIC].public_id}
+
+        def use(member: str, epoch: int, connection: int) -> None:
+            broker.share.open_session(
+                GROUP, member, epoch, added=added, forgotten=(), connection=connection
+            )
+
+        use("member", 0, connection=1)
+        use("idle", 0, connection=2)
+        use("other", 0, connection=4)
+        assert await acquired(broker, "member") == [(b"a", 1)]
+        use("member", 1, connection=2)
+        use("member", 0, connection=3)
+
+        for gone in (1, 2, 2, 77):
+            broker.share.connection_lost(gone)
+            assert await acquired(broker, "other") == []
+        with pytest.raises(ShareSessionNotFound):
+            use("idle", 1, connection=2)
+        broker.share.connection_lost(3)
+
+        assert await acquired(broker, "other") == [(b"a", 1)]
+        with pytest.raises(ShareSessionNotFound):
+            use("member", 1, connection=5)
+        await broker.share.close_session(GROUP, "other")
+        assert not broker.share._by_connection
 
     run(scene())

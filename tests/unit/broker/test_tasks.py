@@ -1,10 +1,12 @@
 """Tasks through the verbs of a node."""
 
 import asyncio
+from functools import partial
+from itertools import product
 
 import pytest
 
-from penstock.broker import Broker, LeasedTask, NewTask
+from penstock.broker import Broker, LeasedTask, Nack, NewMessage, NewTask
 from penstock.errors import InvalidReceipt, InvalidRequest, LeaseExpired, MessageNotFound
 from tests.unit.broker.brokers import started
 from tests.unit.cluster.workplaces import SimMachine, run
@@ -66,20 +68,42 @@ def test_a_task_is_tried_again_as_often_as_it_asks_for_and_then_fails() -> None:
     run(scene())
 
 
-def test_a_task_whose_leases_end_fails_when_its_tries_are_used_up() -> None:
+@pytest.mark.parametrize("max_retries", [0, 2])
+def test_a_task_whose_last_lease_has_ended_has_failed_although_nobody_leases(
+    max_retries: int,
+) -> None:
     async def scene() -> None:
         machine = SimMachine()
         broker = await started(machine)
-        task_id = await enqueue(broker, max_retries=0)
-        await lease(broker, lease_ms=100)
-        machine.clock.advance(200)
+        task_id = await enqueue(broker, max_retries=max_retries)
+        for attempt in range(1, max_retries + 2):
+            assert (await broker.tasks.status(task_id)).state == "queued"
+            assert (await lease(broker, lease_ms=100)).attempt == attempt
+            machine.clock.advance(200)
+            await settled(broker)
+
+        status = await broker.tasks.status(task_id)
+        (stats,) = await broker.tasks.stats()
+        (letter,) = await broker.dead_letters.search("tasks.email")
+        assert (status.state, status.attempts) == ("failed", max_retries + 1)
+        assert "the lease ended" in status.last_error
+        assert (stats.queued, stats.leased, stats.failed) == (0, 0, 1)
+        assert letter.attempts == max_retries + 1
+        assert await broker.tasks.lease(["email"], count_max=1) == []
+
+    run(scene())
+
+
+def test_a_task_that_comes_back_by_another_door_is_held_to_its_tries_as_well() -> None:
+    async def scene() -> None:
+        broker = await started()
+        ids = [await enqueue(broker, max_retries=0), await enqueue(broker, max_retries=1)]
+        messages = await broker.queues.receive("tasks.email", "workers", count_max=2)
+        nacks = [Nack(each.receipt, delay_ms=0, reason="no") for each in messages]
+        assert await broker.queues.nack("tasks.email", "workers", nacks) == [None, None]
         await settled(broker)
 
-        assert await broker.tasks.lease(["email"], count_max=1) == []
-        await settled(broker)
-        status = await broker.tasks.status(task_id)
-        assert status.state == "failed"
-        assert "the lease ended" in status.last_error
+        assert [(await broker.tasks.status(each)).state for each in ids] == ["failed", "queued"]
 
     run(scene())
 
@@ -205,6 +229,59 @@ def test_receipts_hold_for_their_task_and_only_once() -> None:
         await broker.tasks.ack(first, task.receipt)
         with pytest.raises(LeaseExpired):
             await broker.tasks.nack(first, task.receipt)
+
+    run(scene())
+
+
+def test_a_receipt_is_refused_with_the_id_of_every_other_task() -> None:
+    async def scene() -> None:
+        machine = SimMachine()
+        broker = await started(machine)
+        due_ms = machine.clock.now_ms() + 1_000
+        waiting = await enqueue(broker, deliver_at_ms=due_ms + 3_600_000)
+        ids = [
+            await enqueue(broker),
+            await enqueue(broker),
+            await enqueue(broker, deliver_at_ms=due_ms),
+            await enqueue(broker, deliver_at_ms=due_ms),
+            await enqueue(broker, "sms"),
+        ]
+        machine.clock.advance(1_000)
+        await settled(broker)
+        tasks = [await lease(broker, "email", "sms") for _ in ids]
+        verbs = (
+            broker.tasks.ack,
+            broker.tasks.nack,
+            broker.tasks.give_back,
+            partial(broker.tasks.extend, lease_ms=1),
+        )
+
+        for task, task_id, verb in product(tasks, [*ids, waiting], verbs):
+            if task_id != task.id:
+                with pytest.raises((InvalidReceipt, LeaseExpired, MessageNotFound)):
+                    await verb(task_id, task.receipt)
+        assert {(await broker.tasks.status(each)).state for each in ids} == {"leased"}
+        assert (await broker.tasks.status(waiting)).state == "scheduled"
+        for task in tasks:
+            await broker.tasks.extend(task.id, task.receipt, lease_ms=60_000)
+            await broker.tasks.ack(task.id, task.receipt)
+        assert {(await broker.tasks.status(each)).state for each in ids} == {"done"}
+
+    run(scene())
+
+
+@pytest.mark.parametrize("forged", ["mine", "0-7", "9-s0-1"])
+def test_a_task_that_brings_the_header_of_a_scheduled_message_can_be_done(forged: str) -> None:
+    async def scene() -> None:
+        broker = await started()
+        await enqueue(broker)
+        headers = (("penstock-id", forged.encode()), ("penstock-deliver-at", b"1"))
+        await broker.messages.publish("tasks.email", [NewMessage(value=b"1", headers=headers)])
+
+        for number in range(2):
+            task = await lease(broker)
+            assert task.id == f"email:0-{number}"
+            await broker.tasks.ack(task.id, task.receipt)
 
     run(scene())
 

@@ -35,6 +35,17 @@ def test_the_version_is_printed_for_people_and_for_programs() -> None:
     assert json.loads(run("version", "--json").stdout) == {"version": __version__}
 
 
+@pytest.mark.parametrize("module", ["penstock", "penstock.cli"])
+def test_the_package_is_run_like_the_command(module: str) -> None:
+    right, wrong = (
+        subprocess.run([sys.executable, "-m", module, *args], capture_output=True, text=True)
+        for args in (["version"], ["nonsense"])
+    )
+
+    assert (right.returncode, right.stdout) == (0, f"penstock {__version__}\n")
+    assert (wrong.returncode, wrong.stderr[:15]) == (2, "Usage: penstock")
+
+
 def test_json_may_be_asked_for_before_the_command_too() -> None:
     assert json.loads(run("--json", "version").stdout) == {"version": __version__}
 

@@ -54,6 +54,32 @@ def test_an_ack_that_comes_again_is_accepted_and_changes_nothing() -> None:
     assert ledger.in_flight == 2
 
 
+def test_messages_that_have_a_limit_of_their_own_die_by_it() -> None:
+    ledger = Ledger(0)
+    ledger.lease(Leased(GROUP, FIRST, [(0, 2), (4, 6)], 1_000, 0, limits=[9, 1, 2, 1]))
+    ledger = Ledger.restore(ledger.snapshot())
+
+    nack(ledger, FIRST, 5)
+    ledger.expire(Expired(GROUP, [FIRST], 4, 1_000))
+    assert sorted(ledger.dying) == [1, 5]
+    ledger.lease(Leased(GROUP, SECOND, [(0, 1), (4, 5)], 2_000, 0, limits=[9, 2]))
+    ledger.expire(Expired(GROUP, [SECOND], 2, 2_000))
+
+    # The group's limit counts beside that of the message.
+    assert sorted(ledger.dying) == [0, 1, 4, 5]
+
+
+def test_limits_stay_with_their_messages_when_retention_has_removed_the_first() -> None:
+    ledger = Ledger(0)
+    ledger.trim(2)
+    ledger.lease(Leased(GROUP, FIRST, [(0, 4)], 1_000, 0, limits=[1, 1, 2, 1]))
+
+    ledger.expire(Expired(GROUP, [FIRST], 4, 1_000))
+
+    assert sorted(ledger.waiting) == [2]
+    assert sorted(ledger.dying) == [3]
+
+
 def test_a_repeated_receipt_in_one_request_is_settled_once() -> None:
     ledger = Ledger(0)
     leased(ledger, FIRST, (0, 3))

@@ -29,6 +29,8 @@ class Context(NamedTuple):
 
     broker: Broker
     client: Client
+    connection: int
+    """The number of the client's connection, which no other one of the node has."""
 
 
 class Request(NamedTuple):

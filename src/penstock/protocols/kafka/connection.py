@@ -47,6 +47,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def __init__(self, server: "KafkaServer") -> None:
         self._server = server
+        self.number = server.next_connection()
         self._frames = FrameReader(server.scratch, server.frame_bytes_max)
         self._transport: asyncio.Transport | None = None
         self._outbox: Outbox | None = None
@@ -126,7 +127,8 @@ class Connection(asyncio.BufferedProtocol):
         """Return what handlers may use; a client seldom changes its name between two requests."""
         context = self._context
         if context is None or context.client.client_id != client_id:
-            context = Context(self._server.broker, Client(client_id, self._peer))
+            client = Client(client_id, self._peer)
+            context = Context(self._server.broker, client, self.number)
             self._context = context
         return context
 

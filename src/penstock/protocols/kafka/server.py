@@ -1,6 +1,7 @@
 """Listening for Kafka clients."""
 
 import asyncio
+import itertools
 import logging
 from collections.abc import Mapping
 
@@ -29,6 +30,7 @@ class KafkaServer:
         self.apis: Mapping[int, Api] = all_apis()
         self.is_draining = False
         self._connections: set[Connection] = set()
+        self._numbers = itertools.count()
         self._server: asyncio.Server | None = None
 
     async def start(self, host: str, port: int) -> int:
@@ -39,6 +41,10 @@ class KafkaServer:
         )
         bound: int = self._server.sockets[0].getsockname()[1]
         return bound
+
+    def next_connection(self) -> int:
+        """Return a number that no connection has had."""
+        return next(self._numbers)
 
     def admit(self, connection: Connection) -> bool:
         """Take note of a connection, or refuse it."""
@@ -53,7 +59,8 @@ class KafkaServer:
         return True
 
     def dismiss(self, connection: Connection) -> None:
-        """Forget a connection."""
+        """Forget a connection, and end what lives no longer than it."""
+        self.broker.share.connection_lost(connection.number)
         self._connections.discard(connection)
         self.statistics.connections = len(self._connections)
 

@@ -96,6 +96,7 @@ async def _fetch(
                 for topic in request.forgotten_topics_data
                 for partition in topic.partitions
             },
+            connection=context.connection,
         )
         await said.carry_out(group_id, member_id, broker)
         if request.share_session_epoch == _CLOSE_EPOCH:
@@ -190,7 +191,12 @@ async def _acknowledge(
     error: PenstockError | None = None
     try:
         broker.share.open_session(
-            group_id, member_id, request.share_session_epoch, added={}, forgotten=()
+            group_id,
+            member_id,
+            request.share_session_epoch,
+            added={},
+            forgotten=(),
+            connection=context.connection,
         )
         await said.carry_out(group_id, member_id, broker)
         if request.share_session_epoch == _CLOSE_EPOCH:

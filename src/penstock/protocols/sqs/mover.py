@@ -4,7 +4,7 @@ A task is run by the node that leads the first partition of its source, whoever 
 another node leads, or the node starts again, the task goes on there. It receives like any consumer,
 sends, and deletes only then. A node that dies in between leaves messages that are out until their
 lease ends; the next one waits for them, and knows those that were sent already by a key made of the
-task and the message.
+task and the message. How many have moved it learns from the journal of the source.
 """
 
 import asyncio
@@ -28,6 +28,7 @@ from penstock.ids import TopicPartition
 from penstock.protocols.sqs.attributes import OWN_PREFIX, TYPES_HEADER
 from penstock.protocols.sqs.errors import SqsError
 from penstock.protocols.sqs.move_tasks import MoveTask, tasks_of, with_progress
+from penstock.protocols.sqs.moved_messages import count_moved, mover_of
 from penstock.protocols.sqs.queues import GROUP
 from penstock.protocols.sqs.view import SqsView
 
@@ -85,6 +86,7 @@ class Mover:
     async def _carry_out(self, source: str, task: MoveTask) -> None:
         run = _Run(self._view, source, task)
         try:
+            await run.recount()
             while run.is_wanted() and self._is_mine(source) and await run.move_some():
                 pass
             if self._is_mine(source):
@@ -117,11 +119,21 @@ class _Run:
         mine = (each for each in tasks_of(self._topic()) if each.handle == self._task.handle)
         return any(not each.asked.is_cancelled for each in mine)
 
+    async def recount(self) -> None:
+        """Learn what was moved after the progress was written down the last time."""
+        moved = await count_moved(self._view, self._topic(), self._task)
+        if moved > self._progress.moved:
+            self._progress = msgspec.structs.replace(self._progress, moved=moved)
+
     async def move_some(self) -> bool:
         """Move the next messages, of a second at most; False when there are none."""
         count_max = min(_CHUNK, self._task.asked.rate or _CHUNK)
         messages = await self._view.queues.receive(
-            self._source, GROUP, count_max=count_max, lease_ms=_LEASE_MS
+            self._source,
+            GROUP,
+            count_max=count_max,
+            lease_ms=_LEASE_MS,
+            consumer=mover_of(self._task),
         )
         for number, message in enumerate(messages):
             await self._pace()
@@ -156,9 +168,10 @@ class _Run:
         (result,) = await self._view.messages.publish(target, [copy])
         if isinstance(result, PenstockError):
             raise result
-        await self._view.queues.ack(self._source, GROUP, [message.receipt])
-        moved = self._progress.moved + 1
-        self._progress = msgspec.structs.replace(self._progress, moved=moved)
+        (refusal,) = await self._view.queues.ack(self._source, GROUP, [message.receipt])
+        if refusal is None:
+            moved = self._progress.moved + 1
+            self._progress = msgspec.structs.replace(self._progress, moved=moved)
 
     async def _others_come_back(self) -> bool:
         if self._view.now_ms() >= self._patient_until_ms:

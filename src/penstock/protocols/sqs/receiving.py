@@ -1,25 +1,37 @@
 """ReceiveMessage, DeleteMessage and ChangeMessageVisibility, alone and in batches."""
 
-from collections.abc import Mapping
-from typing import Any
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 from penstock.broker import IDEMPOTENCY_KEY, SOURCE_TOPIC, Message, Nack
-from penstock.errors import LeaseExpired, PenstockError
+from penstock.errors import LeaseExpired, PenstockError, Unavailable
 from penstock.protocols.sqs.attributes import SENT_HEADER, TRACE_HEADER, from_headers, wanted
 from penstock.protocols.sqs.batches import Entry, EntryResult, answer_batch, read_entries
 from penstock.protocols.sqs.checksums import md5_of_attributes, md5_of_body
-from penstock.protocols.sqs.deduplication import deduplication_id
+from penstock.protocols.sqs.deduplication import check_id, deduplication_id
 from penstock.protocols.sqs.errors import SqsError
 from penstock.protocols.sqs.names import message_id, queue_arn
 from penstock.protocols.sqs.options import SqsOptions
-from penstock.protocols.sqs.parameters import number_of, text_of, texts_of
+from penstock.protocols.sqs.parameters import number_of, optional_text, text_of, texts_of
 from penstock.protocols.sqs.queues import GROUP, Queue, QueueActions
+from penstock.protocols.sqs.receive_attempts import Attempt, ReceiveAttempts, read_request
 from penstock.protocols.sqs.sending import sequence_number
 from penstock.protocols.sqs.view import SqsView
 
 _MESSAGES_MAX = 10
 _WAIT_S_MAX = 20
 _LEASE_S_MAX = 43_200
+_ATTEMPT_ID = "ReceiveRequestAttemptId"
+
+
+class _Asked(NamedTuple):
+    """What a receive asks for."""
+
+    queue: Queue
+    count_max: int
+    wait_ms: int
+    lease_ms: int | None
 
 
 class ReceiveActions:
@@ -29,6 +41,7 @@ class ReceiveActions:
         self._view = view
         self._queues = queues
         self._options = options
+        self._attempts = ReceiveAttempts()
 
     async def receive(self, parameters: Mapping[str, Any], _: str) -> dict[str, Any]:
         """ReceiveMessage."""
@@ -44,16 +57,69 @@ class ReceiveActions:
         lease_s = number_of(parameters, "VisibilityTimeout", least=0, most=_LEASE_S_MAX)
         assert count is not None
         assert wait_s is not None
-        messages = await self._view.queues.receive(
-            queue.name,
-            GROUP,
-            count_max=count,
-            wait_ms=wait_s * 1_000,
+        asked = _Asked(
+            queue,
+            count,
+            wait_s * 1_000,
             # A lease of no time at all is one that ends at once; else the topic says how long.
-            lease_ms=None if lease_s is None else max(1, lease_s * 1_000),
+            None if lease_s is None else max(1, lease_s * 1_000),
         )
+        attempt = _attempt_of(queue, parameters)
+        if attempt is None:
+            messages: Sequence[Message] = await self._receive(asked)
+        else:
+            messages = await self._receive_once(attempt, asked)
         shown = [self._shown(queue, each, parameters) for each in messages]
         return {"Messages": shown} if shown else {}
+
+    async def _receive(self, asked: _Asked) -> list[Message]:
+        return await self._view.queues.receive(
+            asked.queue.name,
+            GROUP,
+            count_max=asked.count_max,
+            wait_ms=asked.wait_ms,
+            lease_ms=asked.lease_ms,
+        )
+
+    async def _receive_once(self, attempt: Attempt, asked: _Asked) -> Sequence[Message]:
+        """Receive, or return what this attempt has received already."""
+        loop = asyncio.get_running_loop()
+        begun_s = loop.time()
+        lease_ms = asked.lease_ms
+        if lease_ms is None:
+            lease_ms = self._view.queues.settings_of(asked.queue.name, GROUP).lease_ms
+        async with self._attempts.turn(attempt):
+            found = await self._received_before(attempt, asked.queue, lease_ms)
+            if found:
+                return found
+            waited_ms = round((loop.time() - begun_s) * 1_000)
+            messages = await self._receive(
+                asked._replace(wait_ms=max(0, asked.wait_ms - waited_ms))
+            )
+            now_ms = self._view.now_ms()
+            self._attempts.keep(attempt, messages, now_ms=now_ms, lease_ms=lease_ms)
+            return messages
+
+    async def _received_before(
+        self, attempt: Attempt, queue: Queue, lease_ms: int
+    ) -> Sequence[Message]:
+        """Return the messages of an attempt and let them be out anew, if all of them are out."""
+        messages = self._attempts.find(attempt, now_ms=self._view.now_ms())
+        receipts = [each.receipt for each in messages]
+        if not receipts:
+            return ()
+        outcomes = await self._view.queues.extend(queue.name, GROUP, receipts, lease_ms=lease_ms)
+        for outcome in outcomes:
+            if isinstance(outcome, Unavailable):
+                # Nobody can tell; whoever asks again gets them then.
+                raise outcome
+        now_ms = self._view.now_ms()
+        if any(outcomes) or not self._attempts.find(attempt, now_ms=now_ms):
+            # Some are deleted or visible again, perhaps in this moment.
+            self._attempts.forget(attempt.topic_id, receipts)
+            return ()
+        self._attempts.renewed(attempt, now_ms=now_ms, lease_ms=lease_ms)
+        return messages
 
     def _shown(
         self, queue: Queue, message: Message, parameters: Mapping[str, Any]
@@ -126,6 +192,7 @@ class ReceiveActions:
     async def _delete_all(self, queue: Queue, entries: list[Entry]) -> list[EntryResult]:
         read = [_read_receipt(entry) for entry in entries]
         receipts = [each for each in read if isinstance(each, str)]
+        self._attempts.forget(queue.topic.topic_id, receipts)
         # A FIFO queue refuses a receipt whose lease has ended, as the service does.
         ack = self._view.queues.ack if queue.is_fifo else self._view.queues.ack_late
         outcomes = iter(await ack(queue.name, GROUP, receipts))
@@ -177,6 +244,7 @@ class ReceiveActions:
         return {} if outcome is None else outcome
 
     async def _change_lease(self, queue: Queue, receipt: str, lease_s: int) -> PenstockError | None:
+        self._attempts.forget(queue.topic.topic_id, [receipt])
         if lease_s == 0:
             nack = Nack(receipt, delay_ms=0, reason="made visible by its consumer")
             (outcome,) = await self._view.queues.nack(queue.name, GROUP, [nack])
@@ -185,6 +253,15 @@ class ReceiveActions:
                 queue.name, GROUP, [receipt], lease_ms=lease_s * 1_000
             )
         return outcome
+
+
+def _attempt_of(queue: Queue, parameters: Mapping[str, Any]) -> Attempt | None:
+    """Return the attempt that a request is part of; those of standard queues name none."""
+    given = optional_text(parameters, _ATTEMPT_ID) if queue.is_fifo else None
+    if given is None:
+        return None
+    check_id(_ATTEMPT_ID, given)
+    return Attempt(queue.topic.topic_id, given, read_request(parameters))
 
 
 def _sent_ms(kept: str, message: Message) -> str:

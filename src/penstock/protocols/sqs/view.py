@@ -7,6 +7,7 @@ from penstock.broker import (
     Acks,
     GroupSettings,
     GroupStatus,
+    JournalPage,
     Message,
     Nack,
     NewMessage,
@@ -102,6 +103,11 @@ class QueuesView(Protocol):
 
     async def status(self, topic: str, group: str) -> GroupStatus:
         """Return how far a group is, or raise `GroupNotFound`."""
+
+    async def journal(
+        self, place: TopicPartition, *, index: int | None = None, since_ms: int | None = None
+    ) -> JournalPage:
+        """Return what has happened to messages of a partition, from an index or a time on."""
 
     async def purge(self, topic: str, group: str) -> object:
         """Be done with everything that is there."""

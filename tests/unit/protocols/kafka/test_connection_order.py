@@ -64,6 +64,7 @@ class Scene:
             is_draining=False,
             statistics=SimpleNamespace(count_request=lambda *_: None, frames_malformed=0),
             admit=lambda _: True,
+            next_connection=lambda: 1,
         )
         self.connection = Connection(cast("KafkaServer", server))
         self.connection.connection_made(cast("asyncio.Transport", self.transport))

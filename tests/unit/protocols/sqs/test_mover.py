@@ -1,0 +1,81 @@
+"""Move tasks through the verbs of a node that dies while it carries them out."""
+
+import asyncio
+
+from penstock.broker import AskedMove, Broker, MoveProgress, NewMessage, NewTopic
+from penstock.protocols.sqs.move_tasks import tasks_of, with_asked
+from penstock.protocols.sqs.mover import Mover
+from tests.unit.broker.brokers import started
+from tests.unit.cluster.workplaces import LoopClock, SimMachine, run
+
+MESSAGES = 30
+PER_S = 20
+GROUP = "sqs"
+
+
+async def begin_move(broker: Broker) -> None:
+    for name in ("dead", "queue"):
+        await broker.topics.create(NewTopic(name, partitions=2))
+    messages = [NewMessage(value=b"%d" % number) for number in range(MESSAGES)]
+    await broker.messages.publish("dead", messages)
+    asked = AskedMove(broker.now_ms(), MESSAGES, "queue", PER_S)
+    changed = with_asked(broker.topics.find("dead"), "handle", asked)
+    await broker.topics.change_settings("dead", changed, [])
+
+
+def progress(broker: Broker) -> MoveProgress:
+    (task,) = tasks_of(broker.topics.find("dead"))
+    return task.progress
+
+
+async def left(broker: Broker) -> int:
+    return (await broker.queues.status("dead", GROUP)).unsettled
+
+
+async def ended(broker: Broker) -> None:
+    while progress(broker).status == "RUNNING":  # noqa: ASYNC110 (nothing tells of it)
+        await asyncio.sleep(0.1)
+
+
+def test_a_task_that_another_run_goes_on_with_counts_all_that_has_moved() -> None:
+    async def scene() -> None:
+        machine = SimMachine(clock=LoopClock())
+        broker = await started(machine)
+        await begin_move(broker)
+        first = asyncio.create_task(Mover(broker).run())
+        await asyncio.sleep(0.9)
+        moved = MESSAGES - await left(broker)
+        assert 0 < progress(broker).moved < moved < MESSAGES, "the rest is not written down"
+        machine.disk.kill()
+        first.cancel()
+
+        reborn = await started(machine)
+        second = asyncio.create_task(Mover(reborn).run())
+        await ended(reborn)
+
+        assert progress(reborn) == MoveProgress(MESSAGES, "COMPLETED")
+        assert await left(reborn) == 0
+        second.cancel()
+
+    run(scene())
+
+
+def test_what_others_delete_from_the_queue_meanwhile_is_not_counted() -> None:
+    async def scene() -> None:
+        machine = SimMachine(clock=LoopClock())
+        broker = await started(machine)
+        await begin_move(broker)
+        first = asyncio.create_task(Mover(broker).run())
+        await asyncio.sleep(0.9)
+        first.cancel()
+        taken = await broker.queues.receive("dead", GROUP, count_max=5)
+        await broker.queues.ack("dead", GROUP, [each.receipt for each in taken])
+
+        second = asyncio.create_task(Mover(broker).run())
+        await ended(broker)
+
+        assert progress(broker) == MoveProgress(MESSAGES - len(taken), "COMPLETED")
+        assert len(taken) == 5
+        second.cancel()
+
+    run(scene())
