@@ -58,16 +58,6 @@ def founders_are_forgotten_when_a_change_is_asked_for() -> Replacements:
 
 
 @bug
-def founders_may_begin_again_after_they_have_left() -> Replacements:
-    settled = metadata_module._settled
-
-    def remember(replicas: Replicas, *args: Any) -> Replicas:
-        return msgspec.structs.replace(settled(replicas, *args), founders=replicas.founders)
-
-    return [(metadata_module, "_settled", remember)]
-
-
-@bug
 def first_members_are_not_named_by_the_log() -> Replacements:
     def silent(view: GroupView, *args: Any) -> Step | None:
         told = GroupView(

@@ -142,7 +142,6 @@ FLEET_BY_SEED = {
     "a_node_that_starts_goes_by_its_old_metadata": 9,
     "a_partition_is_given_away_before_its_owner_has_let_go": 2,
     "acks_are_confirmed_before_they_commit": 0,
-    "founders_may_begin_again_after_they_have_left": 44,
     "members_that_have_gone_keep_their_partitions": 0,
     "messages_are_released_early": 2,
     "offsets_are_confirmed_before_they_commit": 0,

@@ -50,11 +50,12 @@ class Picked(NamedTuple):
 class Sharer(Actor):
     """One consumer of the group."""
 
-    def __init__(self, fleet: "Fleet", interval_us: int, settled: Settled, *, name: str) -> None:
+    def __init__(self, fleet: "Fleet", interval_us: int, settled: Settled, *, number: int) -> None:
         super().__init__(fleet, interval_us)
+        self._connection = number
         self.acked = 0
         self._settled = settled
-        self._name = name
+        self._name = f"picker {number}"
         self._epoch = 0
         self._assigned: ShareAssignment = {}
         self._sessions: dict[Node, int] = {}
@@ -119,8 +120,13 @@ class Sharer(Actor):
     ) -> None:
         """Open a session, or go on with the one that there is."""
         epoch = self._sessions.get(node, -1) + 1
-        broker.share.open_session(GROUP, self._name, epoch, added=added or {}, forgotten=())
+        self._speak(broker, epoch, added or {})
         self._sessions[node] = epoch
+
+    def _speak(self, broker: Broker, epoch: int, added: Mapping[TopicPartition, UUID]) -> None:
+        broker.share.open_session(
+            GROUP, self._name, epoch, added=added, forgotten=(), connection=self._connection
+        )
 
     # Records.
 
@@ -186,7 +192,7 @@ class Sharer(Actor):
         """End the session: what it holds goes to others."""
         for each in self._held.pop(node, []):
             self._say(broker, "nack", each)
-        broker.share.open_session(GROUP, self._name, _CLOSED, added={}, forgotten=())
+        self._speak(broker, _CLOSED, {})
         self._sessions.pop(node, None)
         await broker.share.close_session(GROUP, self._name)
 
