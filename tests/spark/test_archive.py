@@ -399,7 +399,7 @@ def test_small_files_are_put_together_and_hold_the_same(
     spark: SparkSession, node: NodeProcess, client: Client, tmp_path: Path
 ) -> None:
     # Nothing is deleted: the archive is compared with the same log before and after.
-    topic = archived_topic(client, tmp_path, partitions=2, retention_bytes="-1")
+    topic = archived_topic(client, tmp_path, partitions=2, retention_bytes="-1", retention_ms="-1")
     for begin in range(0, 60, 20):
         publish_numbers(node, topic, range(begin, begin + 20))
         archive(spark, node, topic)
