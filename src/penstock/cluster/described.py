@@ -20,7 +20,7 @@ class Node(msgspec.Struct, frozen=True):
     kafka_port: int
     http_port: int
     replaced: dict[int, int] = {}
-    """Groups in which the node takes part under another incarnation, as it had a replica before."""
+    """Incarnations of the node in groups whose replica it has lost or given up."""
 
     def member_of(self, group: int) -> Member:
         """The node as a member of a group."""

@@ -52,12 +52,12 @@ class Identity:
 
     @property
     def member(self) -> Member:
-        """The node as a member of every group in which it has no replica behind it."""
+        """The node as a member of every group whose replica it never lost or gave up."""
         return Member(NodeId(self._saved.node_id), Incarnation(self._saved.incarnation))
 
     @property
     def replaced(self) -> dict[int, int]:
-        """The incarnations under which it takes part where it had a replica before, by group."""
+        """Its incarnations in groups whose replica it has lost or given up."""
         return dict(self._saved.replaced)
 
     def member_of(self, group: int) -> Member:

@@ -406,11 +406,10 @@ class ReplicaSet:
             lambda group: group in wanted or group not in known or self._is_mine(known[group])
         )
         if certain := self.unwanted.take_certain():
-            is_current = self._metadata.is_current
-            deleted = self.identity.replaced.keys() - known.keys() - {METADATA_GROUP}
-            await self._tidy(
-                partial(self._discard_replicas, certain, deleted if is_current else set())
-            )
+            # A node that has not caught up does not know all groups that there are.
+            gone = self.identity.replaced.keys() - known.keys() - {METADATA_GROUP}
+            deleted = gone if self._metadata.is_current else set()
+            await self._tidy(partial(self._discard_replicas, certain, deleted))
 
     def _discard_replicas(self, directories: dict[int, Path], deleted: set[int]) -> None:
         """Move the files of replicas away, and be a stranger to their groups from now on.

@@ -70,23 +70,12 @@ class Consumer(Actor):
 
     def _hold(self, topic: str, messages: Sequence[Message], known: int) -> None:
         for message in messages:
-            books = self._known(message)
+            books = self._fleet.referee.books_of(message.value, message.offset)
             self._settled.check_open(self._group, books, message.offset, known)
             self._held.append(Held(topic, message.receipt, books))
 
     def _draw(self) -> float:
         return self._random.random()
-
-    def _known(self, message: Message) -> PartitionBooks:
-        """Find the partition that a message was published to: its value is there only."""
-        referee = self._fleet.referee
-        groups = referee.groups_of.get(message.value or b"", set())
-        require(len(groups) == 1, "a message is delivered that nobody published", message, groups)
-        books = referee.shelf.by_group[next(iter(groups))]
-        found = books.messages.get(message.offset)
-        is_same = found is not None and found.record.value == message.value
-        require(is_same, "a message is not the record at its offset", message, found)
-        return books
 
     # Answers.
 

@@ -83,6 +83,16 @@ class FleetReferee:
         elif isinstance(log.machine, ShardMachine):
             self.shards[group].commit(entry, int(entry.term))
 
+    def books_of(self, value: bytes | None, offset: int) -> PartitionBooks:
+        """Return the books of the partition that a message which went out was published to."""
+        groups = self.groups_of.get(value or b"", set())
+        require(len(groups) == 1, "a message is delivered that nobody published", value, groups)
+        books = self.shelf.by_group[next(iter(groups))]
+        found = books.messages.get(offset)
+        is_same = found is not None and found.record.value == value
+        require(is_same, "a message is not the record at its offset", offset, value, found)
+        return books
+
     def books_of_scheduled(self, value: bytes) -> PartitionBooks:
         """Return the books of the partition where a message was to wait."""
         group = self.scheduled_in.get(value)

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import UUID
 
-from penstock.broker import Acknowledged, Acquired, Broker
+from penstock.broker import Acknowledged, Broker
 from penstock.errors import (
     FencedMemberEpoch,
     InvalidShareSessionEpoch,
@@ -21,7 +21,6 @@ from penstock.groups import ShareAssignment, ShareBeat
 from penstock.ids import TopicPartition
 from tests.simulation.fleet.actors import TOPICS, Actor
 from tests.simulation.fleet.queue_books import PartitionBooks, Settled
-from tests.simulation.referee import require
 
 if TYPE_CHECKING:
     from tests.simulation.fleet.fleet import Fleet
@@ -158,17 +157,10 @@ class Sharer(Actor):
                 continue
             for acquired in partition.acquired:
                 offset = acquired.record.offset
-                books = self._known(acquired)
+                books = self._fleet.referee.books_of(acquired.record.value, offset)
                 self._settled.check_open(GROUP, books, offset, known)
                 picked = Picked(partition.place, offset, books)
                 self._held.setdefault(node, []).append(picked)
-
-    def _known(self, acquired: Acquired) -> PartitionBooks:
-        """Find the partition that a record was published to: its value is there only."""
-        referee, record = self._fleet.referee, acquired.record
-        groups = referee.groups_of.get(record.value or b"", set())
-        require(len(groups) == 1, "a record is acquired that nobody published", record, groups)
-        return referee.shelf.by_group[next(iter(groups))]
 
     async def _answer(self, broker: Broker, node: Node) -> None:
         if not self._is_gentle and self._random.random() < 0.1:

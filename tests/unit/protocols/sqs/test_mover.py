@@ -28,6 +28,15 @@ def progress(broker: Broker) -> MoveProgress:
     return task.progress
 
 
+async def half_moved(machine: SimMachine) -> tuple[Broker, asyncio.Task[None]]:
+    """Begin a move, and look at it while it is under way."""
+    broker = await started(machine)
+    await begin_move(broker)
+    first = asyncio.create_task(Mover(broker).run())
+    await asyncio.sleep(0.9)
+    return broker, first
+
+
 async def left(broker: Broker) -> int:
     return (await broker.queues.status("dead", GROUP)).unsettled
 
@@ -40,10 +49,7 @@ async def ended(broker: Broker) -> None:
 def test_a_task_that_another_run_goes_on_with_counts_all_that_has_moved() -> None:
     async def scene() -> None:
         machine = SimMachine(clock=LoopClock())
-        broker = await started(machine)
-        await begin_move(broker)
-        first = asyncio.create_task(Mover(broker).run())
-        await asyncio.sleep(0.9)
+        broker, first = await half_moved(machine)
         moved = MESSAGES - await left(broker)
         assert 0 < progress(broker).moved < moved < MESSAGES, "the rest is not written down"
         machine.disk.kill()
@@ -63,10 +69,7 @@ def test_a_task_that_another_run_goes_on_with_counts_all_that_has_moved() -> Non
 def test_what_others_delete_from_the_queue_meanwhile_is_not_counted() -> None:
     async def scene() -> None:
         machine = SimMachine(clock=LoopClock())
-        broker = await started(machine)
-        await begin_move(broker)
-        first = asyncio.create_task(Mover(broker).run())
-        await asyncio.sleep(0.9)
+        broker, first = await half_moved(machine)
         first.cancel()
         taken = await broker.queues.receive("dead", GROUP, count_max=5)
         await broker.queues.ack("dead", GROUP, [each.receipt for each in taken])
