@@ -1,6 +1,7 @@
 """A Kafka connection that costs the client next to nothing: its requests are made beforehand."""
 
 import socket
+import statistics
 import struct
 import time
 from collections.abc import Sequence
@@ -8,6 +9,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
 
+from benchmarks.answers import DISK_RATE, RATE
 from penstock.record import Record, encode_batch
 
 _SIZE = struct.Struct(">i")
@@ -142,3 +144,14 @@ def percentile(values: Sequence[float], share: float) -> float:
     """Return the value that `share` of all stay below."""
     ordered = sorted(values)
     return ordered[min(len(ordered) - 1, int(len(ordered) * share))]
+
+
+def figures_beside(loops: Sequence[Loop], disk: Sequence[float]) -> dict[str, float]:
+    """Return the figures of several slices, beside what the disk did between them."""
+    together = Loop([latency for loop in loops for latency in loop.latencies_s])
+    return {
+        RATE: statistics.median(loop.per_s for loop in loops),
+        DISK_RATE: statistics.median(disk),
+        "p50_ms": together.percentile_ms(0.5),
+        "p99_ms": together.percentile_ms(0.99),
+    }

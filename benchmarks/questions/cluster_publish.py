@@ -1,15 +1,24 @@
 """How many 1 KiB records per second does one client publish to three nodes, one in flight?
 
 All three run on this machine and share its disk, and each publish is on disk on two of them before
-it is acknowledged. The disk's own rate is measured in slices between.
+it is acknowledged. The disk's own rate is measured in slices between, and so is that of three
+servers that do nothing but pass on, write, sync and answer.
 """
 
 import statistics
 from collections.abc import Iterator
+from contextlib import ExitStack
 
-from benchmarks.answers import DISK_RATE, RATE, Measurement, Target
+from benchmarks.answers import RATE, Measurement, Target
+from benchmarks.bare_server import bare_server
 from benchmarks.machine import disk_syncs_per_s
-from benchmarks.wire import Loop, WireClient, produce_request, publish_in_turn
+from benchmarks.wire import (
+    Loop,
+    WireClient,
+    figures_beside,
+    produce_request,
+    publish_in_turn,
+)
 from benchmarks.workbench import Workbench, create_topic, leader_of
 
 _TOPIC = "replicated"
@@ -22,19 +31,30 @@ def measure(bench: Workbench) -> Iterator[Measurement]:
     request = produce_request(_TOPIC, 0, records=1, value_bytes=1024)
     slice_s = bench.seconds(_SLICE_S)
     loops: list[Loop] = []
+    bare: list[Loop] = []
     disk: list[float] = []
-    with bench.cluster(3) as cluster:
+    with ExitStack() as stack:
+        cluster = stack.enter_context(bench.cluster(3))
         create_topic(cluster, _TOPIC, replicas=3)
-        with WireClient(cluster[leader_of(cluster, _TOPIC)].kafka_port) as client:
-            publish_in_turn(client, _TOPIC, request, slice_s)
-            for _ in range(_SLICES):
-                disk.append(disk_syncs_per_s(bench.directory, slice_s / 2))
-                loops.append(publish_in_turn(client, _TOPIC, request, slice_s))
-    together = Loop([latency for loop in loops for latency in loop.latencies_s])
-    figures = {
-        RATE: statistics.median(loop.per_s for loop in loops),
-        DISK_RATE: statistics.median(disk),
-        "p50_ms": together.percentile_ms(0.5),
-        "p99_ms": together.percentile_ms(0.99),
-    }
+        leader = cluster[leader_of(cluster, _TOPIC)]
+        client = stack.enter_context(WireClient(leader.kafka_port))
+        bare_client = stack.enter_context(WireClient(_bare_leader(stack, bench)))
+        publish_in_turn(client, _TOPIC, request, slice_s)
+        for _ in range(_SLICES):
+            disk.append(disk_syncs_per_s(bench.directory, slice_s / 2))
+            bare.append(publish_in_turn(bare_client, _TOPIC, request, slice_s / 2))
+            loops.append(publish_in_turn(client, _TOPIC, request, slice_s))
+    figures = figures_beside(loops, disk)
+    figures["per_bare_publish"] = figures[RATE] / statistics.median(loop.per_s for loop in bare)
     yield Measurement("1 KiB, three nodes", figures, Target("per_disk_sync", least=0.35))
+    yield Measurement(
+        "1 KiB, three servers that only pass on, write, sync and answer", figures_beside(bare, disk)
+    )
+
+
+def _bare_leader(stack: ExitStack, bench: Workbench) -> int:
+    followers = [
+        stack.enter_context(bare_server(bench.directory / f"bare-{number}", _TOPIC))
+        for number in (1, 2)
+    ]
+    return stack.enter_context(bare_server(bench.directory / "bare-0", _TOPIC, followers))

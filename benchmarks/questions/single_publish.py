@@ -8,10 +8,16 @@ answer: no node in Python can be quicker than that one.
 import statistics
 from collections.abc import Iterator
 
-from benchmarks.answers import DISK_RATE, RATE, Measurement, Target
+from benchmarks.answers import RATE, Measurement, Target
 from benchmarks.bare_server import bare_server
 from benchmarks.machine import disk_syncs_per_s
-from benchmarks.wire import Loop, WireClient, produce_request, publish_in_turn
+from benchmarks.wire import (
+    Loop,
+    WireClient,
+    figures_beside,
+    produce_request,
+    publish_in_turn,
+)
 from benchmarks.workbench import Workbench, create_topic, usage_of
 
 _TOPIC = "single"
@@ -41,18 +47,10 @@ def measure(bench: Workbench) -> Iterator[Measurement]:
             with usage_of(node.pid) as usage:
                 loops.append(publish_in_turn(client, _TOPIC, request, slice_s))
             cpu_s += usage.cpu_s
-    figures = _figures(loops, disk)
+    figures = figures_beside(loops, disk)
     figures["node_cpu_us_per_publish"] = 1e6 * cpu_s / sum(len(loop.latencies_s) for loop in loops)
     figures["per_bare_publish"] = figures[RATE] / statistics.median(loop.per_s for loop in bare)
     yield Measurement("1 KiB", figures, Target("per_disk_sync", least=0.7))
-    yield Measurement("1 KiB, a server that only writes, syncs and answers", _figures(bare, disk))
-
-
-def _figures(loops: list[Loop], disk: list[float]) -> dict[str, float]:
-    together = Loop([latency for loop in loops for latency in loop.latencies_s])
-    return {
-        RATE: statistics.median(loop.per_s for loop in loops),
-        DISK_RATE: statistics.median(disk),
-        "p50_ms": together.percentile_ms(0.5),
-        "p99_ms": together.percentile_ms(0.99),
-    }
+    yield Measurement(
+        "1 KiB, a server that only writes, syncs and answers", figures_beside(bare, disk)
+    )

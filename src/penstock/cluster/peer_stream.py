@@ -1,12 +1,17 @@
 """The bytes of one connection to a peer, cut into frames.
 
 Frames are handed over in the turn of the loop in which they arrive, without a task in between: one
-that carries entries or their acknowledgement is on somebody's way to an answer.
+that carries entries or their acknowledgement is on somebody's way to an answer. For the same reason
+a small one is sent at once, past the transport, which would keep it until the end of the turn. That
+is done while the transport has nothing to send itself, where it has a plain socket: not with TLS.
 """
 
 import asyncio
+import os
+import socket
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any, cast
 
 from penstock.frames import FrameReader
@@ -14,6 +19,9 @@ from penstock.frames import FrameReader
 Buffer = bytes | bytearray | memoryview
 
 _FRAME_BYTES_MAX = 256 * 1024 * 1024
+# Larger ones are as well off with the transport, which knows what to do with the rest.
+_AT_ONCE_BYTES_MAX = 64 * 1024
+_AT_ONCE_PARTS_MAX = 64
 SCRATCH_BYTES = 256 * 1024
 """How much is read at a time; larger frames are read straight into their own memory."""
 
@@ -27,6 +35,9 @@ class PeerStream(asyncio.BufferedProtocol):
         self._frames = FrameReader(scratch, _FRAME_BYTES_MAX)
         self._on_made = on_made
         self._transport: asyncio.Transport | None = None
+        self._socket: socket.socket | None = None
+        # Whether the transport was given something in this turn of the loop: it may keep it.
+        self._is_queued = False
         self._take: Callable[[bytearray], None] | None = None
         # What came before anybody took it.
         self._early: deque[bytearray] = deque()
@@ -39,6 +50,10 @@ class PeerStream(asyncio.BufferedProtocol):
         """Keep the transport; on the side that was dialled, tell whoever listens."""
         # uvloop's transports have the methods of asyncio's without being subclasses.
         self._transport = cast("asyncio.Transport", transport)
+        own = transport.get_extra_info("socket")
+        if own is not None and transport.get_extra_info("sslcontext") is None:
+            self._socket = socket.socket(fileno=os.dup(own.fileno()))
+            self._socket.setblocking(False)
         if self._on_made is not None:
             self._on_made(self)
 
@@ -104,10 +119,37 @@ class PeerStream(asyncio.BufferedProtocol):
 
     def send(self, parts: Sequence[Buffer]) -> None:
         """Send parts back to back; one that is closing sends nothing."""
-        if self._transport is not None and not self._transport.is_closing():
-            self._transport.writelines(parts)
+        transport = self._transport
+        if transport is None or transport.is_closing():
+            return
+        if self._socket is not None and not (self._is_queued or transport.get_write_buffer_size()):
+            parts = self._send_at_once(self._socket, parts)
+        if parts:
+            transport.writelines(parts)
+            if not self._is_queued:
+                self._is_queued = True
+                asyncio.get_running_loop().call_soon(self._end_turn)
+
+    def _send_at_once(self, sock: socket.socket, parts: Sequence[Buffer]) -> Sequence[Buffer]:
+        """Return what could not be sent."""
+        size_bytes = sum(map(len, parts))
+        if size_bytes > _AT_ONCE_BYTES_MAX or len(parts) > _AT_ONCE_PARTS_MAX:
+            return parts
+        # A peer that takes nothing now, or is gone, is the transport's business.
+        with suppress(OSError):
+            sent_bytes = sock.sendmsg(parts)
+            return [b"".join(parts)[sent_bytes:]] if sent_bytes < size_bytes else ()
+        return parts
+
+    def _end_turn(self) -> None:
+        """The transport has sent what it could; what is left it tells."""
+        self._is_queued = False
 
     def close(self) -> None:
         """End the connection after what was sent."""
         if self._transport is not None:
             self._transport.close()
+        if self._socket is not None:
+            # The connection ends with the last descriptor.
+            self._socket.close()
+            self._socket = None

@@ -470,14 +470,15 @@ class ReplicatedLog:
     def _carry_out(self, effects: Effects) -> None:
         if effects.leadership is not None:
             self._leadership_changed()
-        if effects.write is not None:
-            self._take_back_cut(effects.write)
-            self._unapplied.extend(effects.write.entries)
-            self._storage.write(effects.write)
+        # Followers have the longer way to go. What has to wait for a write, the core holds back.
         for message in effects.messages:
             self._transport.send(self.identity.group, message)
             if self._learner_pace is not None and isinstance(message, Append):
                 self._learner_pace.sent(message)
+        if effects.write is not None:
+            self._take_back_cut(effects.write)
+            self._unapplied.extend(effects.write.entries)
+            self._storage.write(effects.write)
         for order in effects.replications:
             self._replicate(order)
         if effects.apply_start < effects.apply_end:

@@ -1,7 +1,7 @@
 """What the core asks its caller to do.
 
-`RaftNode.ready()` gives one bundle. The caller carries it out in this order and may take the next
-bundle before the writes of this one are persisted:
+`RaftNode.ready()` gives one bundle. The caller carries it out in this order, in which the first two
+may change places, and may take the next bundle before the writes of this one are persisted:
 
 1. `write`: install the snapshot, cut the log, append the entries, save the hard state. When all of
    it and all earlier writes would survive a crash, hand `write.mark` to `RaftNode.persisted()`.

@@ -7,11 +7,10 @@ of the leader's own term (section 5.4.2); everything before it is committed with
 Sending happens when a bundle is taken, so all entries proposed between two bundles travel together.
 """
 
-from collections.abc import Sequence
 from typing import Final
 
 from penstock.errors import InvalidRequest
-from penstock.ids import EntryIndex, NodeId, Term
+from penstock.ids import EntryIndex, NodeId
 from penstock.raft.effects import ReadState, Role
 from penstock.raft.entries import Entry, EntryKind, Payload
 from penstock.raft.follower import FollowerRules
@@ -28,7 +27,7 @@ from penstock.raft.messages import (
 )
 from penstock.raft.progress import Progress, ProgressState
 from penstock.raft.reads import ReadQueue
-from penstock.raft.values import Value
+from penstock.raft.replica_log import Stretch
 
 # Looking a member up in its enum costs as much as a call, and these are asked for at every step.
 _LEADER: Final = Role.LEADER
@@ -135,7 +134,7 @@ class LeaderRules(FollowerRules):
         """Send each follower what it may be sent now."""
         log = self._log
         last_index = log.last_index
-        shared: _Stretch | None = None
+        shared: Stretch | None = None
         for progress in self._progress_list:
             while progress.next <= last_index and progress.has_room:
                 if progress.next < log.tail_start:
@@ -143,7 +142,7 @@ class LeaderRules(FollowerRules):
                 else:
                     if shared is None or progress.next != shared.start:
                         # Followers in step share one slice of the tail.
-                        shared = self._stretch_from(progress.next)
+                        shared = log.stretch_from(progress.next, self._settings.append_bytes_max)
                     self._send_append(progress, shared)
                 if not progress.is_voter:
                     # One for each bundle: it may be held after any of them.
@@ -151,15 +150,9 @@ class LeaderRules(FollowerRules):
             if progress.is_asking:
                 self._send_append(progress, self._nothing_from(progress.next))
 
-    def _stretch_from(self, start: int) -> "_Stretch":
-        log, prev_index = self._log, EntryIndex(start - 1)
-        entries, size_bytes = log.tail_from(start, self._settings.append_bytes_max)
-        end = start + len(entries)
-        return _Stretch(start, end, prev_index, log.term_at(prev_index), entries, size_bytes)
-
-    def _nothing_from(self, start: int) -> "_Stretch":
+    def _nothing_from(self, start: int) -> Stretch:
         prev_index = EntryIndex(start - 1)
-        return _Stretch(start, start, prev_index, self._log.term_at(prev_index), (), 0)
+        return Stretch(start, start, prev_index, self._log.term_at(prev_index), (), 0)
 
     def _send_stored(self, progress: Progress) -> None:
         """Have entries sent that must be read from the log first."""
@@ -184,7 +177,7 @@ class LeaderRules(FollowerRules):
         # The size of stored entries is not known here; the limit is a safe guess.
         progress.sent(end, self._settings.append_bytes_max)
 
-    def _send_append(self, progress: Progress, stretch: "_Stretch") -> None:
+    def _send_append(self, progress: Progress, stretch: Stretch) -> None:
         if stretch.prev_term is None:
             self._offer_snapshot(progress)
             return
@@ -382,17 +375,6 @@ class LeaderRules(FollowerRules):
         self._elapsed = 0
         if progress.match == self._log.last_index:
             self._send(TimeoutNow(self._node, to, self.term))
-
-
-class _Stretch(Value, frozen=True):
-    """Entries from `start` on, as one append carries them, and what comes before."""
-
-    start: int
-    end: int
-    prev_index: EntryIndex
-    prev_term: Term | None
-    entries: Sequence[Entry]
-    size_bytes: int
 
 
 def _majority(values: list[int]) -> int:

@@ -10,7 +10,7 @@ from typing import Final
 
 from penstock.errors import Conflict, InvalidRequest, NotLeader, Unavailable
 from penstock.ids import EntryIndex, NodeId, Term
-from penstock.raft.effects import Effects, Mark, Role, Write
+from penstock.raft.effects import Effects, Mark, Role
 from penstock.raft.entries import Entry, EntryKind, Payload
 from penstock.raft.membership import Member, Membership
 from penstock.raft.messages import (
@@ -332,29 +332,6 @@ class RaftNode(RestRules):
             if write is None and not self._has_news():
                 return None
             apply_last = self._apply_given
-        return self._bundle(write, apply_last)
-
-    @property
-    def is_spent(self) -> bool:
-        """True when the bundle that was taken last leaves nothing for another one.
-
-        Reads may become ready when entries are applied, and learners get one message with each
-        bundle. Everything else waits for something new to happen.
-        """
-        return not (self._reads or self._memberships.current.learners)
-
-    def _has_news(self) -> bool:
-        return bool(
-            self._messages
-            or self._replications
-            or self.commit_index != self._reported_commit
-            or self._leadership
-            or self._reads_refused
-            or self._snapshot_wanted
-            or (self._reads and any(read.index <= self._applied for read in self._reads))
-        )
-
-    def _bundle(self, write: Write | None, apply_last: EntryIndex) -> Effects:
         effects = Effects(
             write,
             self._messages,
@@ -377,3 +354,23 @@ class RaftNode(RestRules):
         self._snapshot_wanted = None
         self._leadership = None
         return effects
+
+    @property
+    def is_spent(self) -> bool:
+        """True when the bundle that was taken last leaves nothing for another one.
+
+        Reads may become ready when entries are applied, and learners get one message with each
+        bundle. Everything else waits for something new to happen.
+        """
+        return not (self._reads or self._memberships.current.learners)
+
+    def _has_news(self) -> bool:
+        return bool(
+            self._messages
+            or self._replications
+            or self.commit_index != self._reported_commit
+            or self._leadership
+            or self._reads_refused
+            or self._snapshot_wanted
+            or (self._reads and any(read.index <= self._applied for read in self._reads))
+        )

@@ -20,6 +20,18 @@ from collections.abc import Sequence
 from penstock.ids import EntryIndex, Term
 from penstock.raft.effects import HardState, Mark, Write
 from penstock.raft.entries import Entry, LogView, Snapshot
+from penstock.raft.values import Value
+
+
+class Stretch(Value, frozen=True):
+    """Entries from `start` on, as one append carries them, and what comes before."""
+
+    start: int
+    end: int
+    prev_index: EntryIndex
+    prev_term: Term | None
+    entries: Sequence[Entry]
+    size_bytes: int
 
 
 class ReplicaLog:
@@ -166,18 +178,21 @@ class ReplicaLog:
         self._is_restoring = False
         return True
 
-    def tail_from(self, start: int, bytes_max: int) -> tuple[Sequence[Entry], int]:
-        """Entries of the tail from `start` on, and their size: at least one, then up to a limit."""
-        entries = self._tail[start - self.tail_start :]
+    def stretch_from(self, start: int, bytes_max: int) -> Stretch:
+        """Entries of the tail from `start` on: at least one, then up to a limit of bytes."""
+        position = start - self.tail_start
+        prev_term = self._tail[position - 1].term if position else self._base_term
+        entries = self._tail[position:]
         size_bytes = entries[0].size_bytes
-        if len(entries) == 1:
-            return entries, size_bytes
-        for position in range(1, len(entries)):
-            grown_bytes = size_bytes + entries[position].size_bytes
-            if grown_bytes > bytes_max:
-                return entries[:position], size_bytes
-            size_bytes = grown_bytes
-        return entries, size_bytes
+        if len(entries) > 1:
+            for count in range(1, len(entries)):
+                grown_bytes = size_bytes + entries[count].size_bytes
+                if grown_bytes > bytes_max:
+                    del entries[count:]
+                    break
+                size_bytes = grown_bytes
+        end = start + len(entries)
+        return Stretch(start, end, EntryIndex(start - 1), prev_term, entries, size_bytes)
 
     def stored_end(self, start: int, bytes_max: int) -> EntryIndex:
         """Where a run of stored entries from `start` on ends, within a limit of bytes."""

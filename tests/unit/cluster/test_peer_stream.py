@@ -1,14 +1,19 @@
 """A real connection to a stream that is not greeted yet, and to one whose frames are taken."""
 
 import asyncio
+import os
+import socket
 from collections.abc import Awaitable, Callable
+from random import Random
 
 import pytest
+import uvloop
 
 from penstock.cluster.peer_stream import SCRATCH_BYTES, PeerStream
 from penstock.errors import InvalidRequest
 
 HOST = "127.0.0.1"
+LoopFactory = Callable[[], asyncio.AbstractEventLoop]
 
 
 def framed(*bodies: bytes) -> bytes:
@@ -39,6 +44,74 @@ def run(scene: Callable[[PeerStream, asyncio.StreamWriter], Awaitable[None]]) ->
         server.close()
 
     asyncio.run(play())
+
+
+def run_with_raw_peer(
+    scene: Callable[[PeerStream, asyncio.StreamReader], Awaitable[None]], loop_of: LoopFactory
+) -> None:
+    """Play a scene with a stream whose peer reads raw bytes."""
+
+    async def play() -> None:
+        accepted: asyncio.Future[PeerStream] = asyncio.get_running_loop().create_future()
+        server = await asyncio.get_running_loop().create_server(
+            lambda: PeerStream(bytearray(SCRATCH_BYTES), accepted.set_result), HOST, 0
+        )
+        reader, writer = await asyncio.open_connection(HOST, server.sockets[0].getsockname()[1])
+        async with asyncio.timeout(120):
+            await scene(await accepted, reader)
+        writer.close()
+        server.close()
+
+    with asyncio.Runner(loop_factory=loop_of) as runner:
+        runner.run(play())
+
+
+@pytest.mark.parametrize("loop_of", [asyncio.new_event_loop, uvloop.new_event_loop])
+def test_frames_of_all_sizes_are_sent_in_order(loop_of: LoopFactory) -> None:
+    """Small ones go at once, large ones when the transport sends them, also in one turn."""
+
+    async def scene(stream: PeerStream, reader: asyncio.StreamReader) -> None:
+        random = Random(1)
+        sent = b""
+        for number in range(200):
+            size = random.choice((1, 1_000, 60_000, 70_000, 3_000_000 if number % 20 == 0 else 5))
+            frame = [random.randbytes(4), random.randbytes(size)]
+            stream.send(frame)
+            sent += b"".join(frame)
+            if random.random() < 0.3:
+                await asyncio.sleep(0)
+
+        assert await reader.readexactly(len(sent)) == sent
+
+    run_with_raw_peer(scene, loop_of)
+
+
+@pytest.mark.parametrize("loop_of", [asyncio.new_event_loop, uvloop.new_event_loop])
+def test_a_small_frame_is_sent_in_the_turn_in_which_it_is_given(loop_of: LoopFactory) -> None:
+    async def scene(stream: PeerStream, reader: asyncio.StreamReader) -> None:
+        raw = reader._transport.get_extra_info("socket")  # type: ignore[attr-defined]
+        stream.send([b"head", b"body"])
+
+        with socket.socket(fileno=os.dup(raw.fileno())) as peer:
+            assert peer.recv(100) == b"headbody"
+
+    run_with_raw_peer(scene, loop_of)
+
+
+@pytest.mark.parametrize("loop_of", [asyncio.new_event_loop, uvloop.new_event_loop])
+def test_the_peer_sees_the_end_of_a_closed_stream_after_all_that_was_sent(
+    loop_of: LoopFactory,
+) -> None:
+    async def scene(stream: PeerStream, reader: asyncio.StreamReader) -> None:
+        large = b"x" * 5_000_000
+        stream.send([b"small"])
+        stream.send([large])
+        stream.close()
+        stream.send([b"late"])
+
+        assert await reader.read() == b"small" + large
+
+    run_with_raw_peer(scene, loop_of)
 
 
 def test_frames_that_come_early_are_kept_in_order() -> None:

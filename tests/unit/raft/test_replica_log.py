@@ -152,10 +152,21 @@ def test_the_tail_is_sent_in_pieces_of_limited_size() -> None:
     for index in range(1, 5):
         log.append(entry(index, 1, bytes(10)))
 
-    entries, size_bytes = log.tail_from(2, bytes_max=25)
+    stretch = log.stretch_from(2, bytes_max=25)
 
-    assert [one.index for one in entries] == [2, 3]
-    assert size_bytes == 20
+    assert [one.index for one in stretch.entries] == [2, 3]
+    assert (stretch.start, stretch.end, stretch.size_bytes) == (2, 4, 20)
+    assert (stretch.prev_index, stretch.prev_term) == (1, 1)
+
+
+def test_the_tail_is_sent_behind_the_last_entry_that_is_stored() -> None:
+    log, _ = filled(3)
+    log.append(entry(2, 4, bytes(10)))
+
+    stretch = log.stretch_from(2, bytes_max=25)
+
+    assert (stretch.prev_index, stretch.prev_term) == (1, 3)
+    assert (stretch.start, stretch.end) == (2, 3)
 
 
 def test_the_newest_common_entry_is_found_by_term_5_3() -> None:
