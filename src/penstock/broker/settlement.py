@@ -37,8 +37,9 @@ _ACK_ANSWER_S = 3.0
 # A node that has just started learns of the topics within this time.
 _TOPIC_WAIT_S = 10.0
 _AGAIN_PAUSE_S = 0.05
-# Offsets below 2^60 need no further check.
-_OFFSET_DIGITS = 16
+# Offsets below need no further check.
+_OFFSET_MAX = 2**60
+_OFFSET_DIGITS = 15
 _TEXT_MAX = 60
 
 Stale = list[tuple[int, int]]
@@ -58,11 +59,11 @@ class _Ack(msgspec.Struct, frozen=True):
 
 
 class _Together(NamedTuple):
-    """Receipts of one delivery: where it came from, and the offset of each."""
+    """Receipts of one delivery whose offsets follow each other, from the first one on."""
 
     partition: int
     delivery: int
-    offsets: list[int]
+    first: int
 
 
 class _Extend(msgspec.Struct, frozen=True):
@@ -96,7 +97,7 @@ class Settlement:
 
         together = _read_together(receipts)
         if together is not None and together.partition < await self._partitions_of(topic):
-            return await self._ack_together(topic, group, together)
+            return await self._ack_together(topic, group, together, len(receipts))
 
         async def ask(partition: int, claims: Claims) -> Stale:
             return await self._ack_until_known(
@@ -132,16 +133,18 @@ class Settlement:
         await asyncio.gather(*(settle(topic, own) for topic, own in numbers.items()))
         return outcomes
 
-    async def _ack_together(self, topic: str, group: str, together: _Together) -> list[Outcome]:
-        offsets = together.offsets
-        part = Part(together.delivery, _runs_of(offsets))
+    async def _ack_together(
+        self, topic: str, group: str, together: _Together, count: int
+    ) -> list[Outcome]:
+        partition, delivery, first = together
+        part = Part(delivery, [(first, first + count)])
         try:
-            stale = await self._ack_until_known(_Ack(topic, together.partition, group, [part]))
+            stale = await self._ack_until_known(_Ack(topic, partition, group, [part]))
         except PenstockError as error:
-            return [error] * len(offsets)
-        outcomes: list[Outcome] = [None] * len(offsets)
+            return [error] * count
+        outcomes: list[Outcome] = [None] * count
         if stale:
-            claims = {together.delivery: list(zip(offsets, range(len(offsets)), strict=True))}
+            claims = {delivery: [(first + number, number) for number in range(count)]}
             _note_stale(claims, stale, outcomes)
         return outcomes
 
@@ -262,10 +265,10 @@ class Settlement:
     def _queue(self, request: _Ack | _Extend | _GiveBack) -> PartitionQueue:
         return self._cluster.partition(TopicPartition(request.topic, request.partition)).queue
 
-    async def _ack_here(self, request: _Ack) -> Stale:
+    def _ack_here(self, request: _Ack) -> Awaitable[Stale]:
         queue = self._queue(request)
         ack = queue.ack_late if request.is_late else queue.ack
-        return await ack(request.group, request.parts, is_repeated=request.is_repeated)
+        return ack(request.group, request.parts, is_repeated=request.is_repeated)
 
     async def _extend_here(self, request: _Extend) -> Stale:
         queue = self._queue(request)
@@ -289,26 +292,20 @@ def _check_failure(item: Nack | Reject) -> None:
 
 
 def _read_together(receipts: Sequence[str]) -> _Together | None:
-    """Read receipts that differ in the offset alone, as those of one receive mostly do.
+    """Read receipts that differ in the offset alone and ascend, as those of one receive mostly do.
 
     None says that they are not alike, or that one of them is none: each is looked at then.
     """
     if not receipts:
         return None
-    prefix = receipts[0][: receipts[0].rfind(".") + 1]
-    size, size_max = len(prefix), len(prefix) + _OFFSET_DIGITS
     try:
-        partition, delivery, _ = parse_receipt(receipts[0])
-        offsets = [
-            int(text[size:], 16)
-            for text in receipts
-            if text.startswith(prefix) and len(text) < size_max
-        ]
-    except (InvalidReceipt, ValueError):
+        partition, delivery, first = parse_receipt(receipts[0])
+    except InvalidReceipt:
         return None
-    if len(offsets) < len(receipts):
-        return None
-    return _Together(partition, delivery, offsets)
+    # To write the others down is cheaper than to read them.
+    begin, offsets = f"{partition:x}.{delivery:x}.", range(first, first + len(receipts))
+    is_alike = first < _OFFSET_MAX and receipts == [f"{begin}{offset:x}" for offset in offsets]
+    return _Together(partition, delivery, first) if is_alike else None
 
 
 def _runs_of(offsets: list[int]) -> list[Run]:
@@ -331,7 +328,7 @@ def _sorted(receipts: Sequence[str], partitions: int, outcomes: list[Outcome]) -
         delivery_text, _, offset_text = text.rpartition(".")
         claimed = known.get(delivery_text)
         try:
-            if claimed is not None and 0 < len(offset_text) < _OFFSET_DIGITS:
+            if claimed is not None and 0 < len(offset_text) <= _OFFSET_DIGITS:
                 claimed.append((int(offset_text, 16), number))
                 continue
             partition, delivery, offset = parse_receipt(text)
