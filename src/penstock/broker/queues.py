@@ -169,10 +169,11 @@ class Queues:
     ) -> Exchanged:
         _check(requests[0], wait_ms)
         await self._make_sure_of_groups(requests)
-        messages: list[Message] = []
         # Whoever asks must hear what became of the acks, and hears of trouble by asking again.
-        with suppress(Unavailable):
+        try:
             messages = await self._receive_within(requests, wait_ms=0)
+        except Unavailable:
+            messages = []
         outcomes = await ack()
         if not messages:
             with suppress(Unavailable):

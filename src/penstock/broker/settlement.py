@@ -10,14 +10,13 @@ to the next one, and only when none can be found for long is the outcome left op
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from typing import NamedTuple
 
 import msgspec
 
 from penstock.broker.calls import Calls
 from penstock.broker.queue_values import Nack, Outcome, Reject, TopicReceipt, check_number
 from penstock.cluster import LEASE_MS_MAX, Cluster, PartitionQueue, Return
-from penstock.delivery import Part, Run, parse_receipt, to_runs
+from penstock.delivery import Part, Receipt, Run, parse_receipt, to_runs
 from penstock.errors import (
     DiskFull,
     InvalidReceipt,
@@ -58,14 +57,6 @@ class _Ack(msgspec.Struct, frozen=True):
     """Whether messages may be settled whose lease has ended, unless others have got them."""
 
 
-class _Together(NamedTuple):
-    """Receipts of one delivery whose offsets follow each other, from the first one on."""
-
-    partition: int
-    delivery: int
-    first: int
-
-
 class _Extend(msgspec.Struct, frozen=True):
     topic: str
     partition: int
@@ -95,9 +86,9 @@ class Settlement:
     async def ack(self, topic: str, group: str, receipts: Sequence[str]) -> list[Outcome]:
         """Settle messages for good; durable when this returns."""
 
-        together = _read_together(receipts)
-        if together is not None and together.partition < await self._partitions_of(topic):
-            return await self._ack_together(topic, group, together, len(receipts))
+        first = _first_of_row(receipts)
+        if first is not None and first.partition < await self._partitions_of(topic):
+            return await self._ack_row(topic, group, first, len(receipts))
 
         async def ask(partition: int, claims: Claims) -> Stale:
             return await self._ack_until_known(
@@ -133,18 +124,17 @@ class Settlement:
         await asyncio.gather(*(settle(topic, own) for topic, own in numbers.items()))
         return outcomes
 
-    async def _ack_together(
-        self, topic: str, group: str, together: _Together, count: int
-    ) -> list[Outcome]:
-        partition, delivery, first = together
-        part = Part(delivery, [(first, first + count)])
+    async def _ack_row(self, topic: str, group: str, first: Receipt, count: int) -> list[Outcome]:
+        """Ack messages of one delivery that follow each other."""
+        partition, delivery, start = first
+        part = Part(delivery, [(start, start + count)])
         try:
             stale = await self._ack_until_known(_Ack(topic, partition, group, [part]))
         except PenstockError as error:
             return [error] * count
         outcomes: list[Outcome] = [None] * count
         if stale:
-            claims = {delivery: [(first + number, number) for number in range(count)]}
+            claims = {delivery: [(start + number, number) for number in range(count)]}
             _note_stale(claims, stale, outcomes)
         return outcomes
 
@@ -291,21 +281,23 @@ def _check_failure(item: Nack | Reject) -> None:
         check_number("delay_ms", item.delay_ms, 0, DELAY_MS_MAX)
 
 
-def _read_together(receipts: Sequence[str]) -> _Together | None:
-    """Read receipts that differ in the offset alone and ascend, as those of one receive mostly do.
+def _first_of_row(receipts: Sequence[str]) -> Receipt | None:
+    """Read the first receipt when the others are of the messages after it, in the same delivery.
 
-    None says that they are not alike, or that one of them is none: each is looked at then.
+    Those of one receive mostly are. None says that they are not, or that one of them is none: each
+    is looked at then.
     """
     if not receipts:
         return None
     try:
-        partition, delivery, first = parse_receipt(receipts[0])
+        first = parse_receipt(receipts[0])
     except InvalidReceipt:
         return None
+    partition, delivery, start = first
     # To write the others down is cheaper than to read them.
-    begin, offsets = f"{partition:x}.{delivery:x}.", range(first, first + len(receipts))
-    is_alike = first < _OFFSET_MAX and receipts == [f"{begin}{offset:x}" for offset in offsets]
-    return _Together(partition, delivery, first) if is_alike else None
+    prefix, offsets = f"{partition:x}.{delivery:x}.", range(start, start + len(receipts))
+    is_row = start < _OFFSET_MAX and receipts == [f"{prefix}{offset:x}" for offset in offsets]
+    return first if is_row else None
 
 
 def _runs_of(offsets: list[int]) -> list[Run]:

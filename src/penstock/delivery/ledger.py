@@ -155,7 +155,8 @@ class Ledger:
             self.keys.update({offset: key for offset, key in keyed if key is not None})
         if event.limits:
             self._limits.update(zip(offsets_of(event.runs), event.limits, strict=True))
-        self._settle(event.expired)
+        if event.expired:
+            self._settle(event.expired)
         return Change(settled=event.expired)
 
     def ack(self, event: Acked) -> Change:
@@ -371,8 +372,7 @@ class Ledger:
 
 def _from_floor(event: Leased, floor: int) -> Leased:
     """Return a lease without the messages below the floor."""
-    first = min((runs[0][0] for runs in (event.runs, event.expired) if runs), default=floor)
-    if first >= floor:
+    if _is_from(event.runs, floor) and _is_from(event.expired, floor):
         return event
     passed = count_of(_clipped(event.runs, 0, floor))
     end = max(run[1] for run in (*event.runs, *event.expired))
@@ -383,6 +383,10 @@ def _from_floor(event: Leased, floor: int) -> Leased:
         limits=event.limits[passed:],
         expired=_clipped(event.expired, floor, end),
     )
+
+
+def _is_from(runs: list[Run], floor: int) -> bool:
+    return not runs or runs[0][0] >= floor
 
 
 def _clipped(runs: list[Run], low: int, high: int) -> list[Run]:
