@@ -87,10 +87,9 @@ class QueueGroups:
         """Return the settings that a group has, or would have."""
         return self._cluster.replicas.group_settings(topic, group)
 
-    async def make_sure_of(self, topic: str, group: str) -> None:
-        """Create a group that does not exist yet."""
-        if group not in self._cluster.metadata.topic(topic).groups:
-            await self.create(topic, group)
+    def is_known(self, topic: str, group: str) -> bool:
+        """Whether a topic has a group of this name."""
+        return group in self._cluster.metadata.topic(topic).groups
 
     async def create(
         self, topic: str, group: str, changed: Mapping[str, str] | None = None

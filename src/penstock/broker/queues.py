@@ -120,7 +120,8 @@ class Queues:
             _Receive(topic, group, [], count_max, lease_ms, consumer, consumer_in_flight_max)
             for topic in _in_turn(topics, self._topic_turn)
         ]
-        await self._prepare(requests, wait_ms)
+        _check(requests[0], wait_ms)
+        await self._make_sure_of_groups(requests)
         return await self._receive_within(requests, wait_ms)
 
     async def ack_and_receive(
@@ -166,31 +167,24 @@ class Queues:
         ack: Callable[[], Awaitable[list[Outcome]]],
         wait_ms: int,
     ) -> Exchanged:
-        await self._prepare(requests, wait_ms)
-        messages: list[Message] = []
+        _check(requests[0], wait_ms)
+        await self._make_sure_of_groups(requests)
         # Whoever asks must hear what became of the acks, and hears of trouble by asking again.
-        with suppress(Unavailable):
+        try:
             messages = await self._receive_within(requests, wait_ms=0)
+        except Unavailable:
+            messages = []
         outcomes = await ack()
         if not messages:
             with suppress(Unavailable):
                 messages = await self._receive_within(requests, wait_ms)
         return Exchanged(outcomes, messages)
 
-    async def _prepare(self, requests: Sequence[_Receive], wait_ms: int) -> None:
-        """Check requests that differ in their topic alone, and begin groups that are new."""
-        first = requests[0]
-        check_number("count_max", first.count_max, 1, COUNT_MAX)
-        check_number("wait_ms", wait_ms, 0, WAIT_MS_MAX)
-        if first.lease_ms is not None:
-            check_number("lease_ms", first.lease_ms, 0, LEASE_MS_MAX)
-        if len(first.consumer.encode()) > _CONSUMER_BYTES_MAX:
-            raise InvalidRequest(
-                f"the consumer's name has {len(first.consumer.encode())} bytes, at most"
-                f" {_CONSUMER_BYTES_MAX} are allowed"
-            )
+    async def _make_sure_of_groups(self, requests: Sequence[_Receive]) -> None:
+        """Begin groups that are new."""
         for request in requests:
-            await self._groups.make_sure_of(request.topic, request.group)
+            if not self._groups.is_known(request.topic, request.group):
+                await self._groups.create(request.topic, request.group)
 
     async def _receive_within(self, requests: Sequence[_Receive], wait_ms: int) -> list[Message]:
         loop = asyncio.get_running_loop()
@@ -285,6 +279,19 @@ class Queues:
 
     def _queue(self, topic: str, partition: int) -> PartitionQueue:
         return self._cluster.partition(TopicPartition(topic, partition)).queue
+
+
+def _check(request: _Receive, wait_ms: int) -> None:
+    """Raise `InvalidRequest` when a request asks for too much."""
+    check_number("count_max", request.count_max, 1, COUNT_MAX)
+    check_number("wait_ms", wait_ms, 0, WAIT_MS_MAX)
+    if request.lease_ms is not None:
+        check_number("lease_ms", request.lease_ms, 0, LEASE_MS_MAX)
+    if len(request.consumer.encode()) > _CONSUMER_BYTES_MAX:
+        raise InvalidRequest(
+            f"the consumer's name has {len(request.consumer.encode())} bytes, at most"
+            f" {_CONSUMER_BYTES_MAX} are allowed"
+        )
 
 
 def _in_turn(items: Sequence[T], turn: Iterator[int]) -> Sequence[T]:

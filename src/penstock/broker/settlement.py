@@ -10,14 +10,13 @@ to the next one, and only when none can be found for long is the outcome left op
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from typing import NamedTuple
 
 import msgspec
 
 from penstock.broker.calls import Calls
 from penstock.broker.queue_values import Nack, Outcome, Reject, TopicReceipt, check_number
 from penstock.cluster import LEASE_MS_MAX, Cluster, PartitionQueue, Return
-from penstock.delivery import Part, Run, parse_receipt, to_runs
+from penstock.delivery import Part, Receipt, Run, parse_receipt, to_runs
 from penstock.errors import (
     DiskFull,
     InvalidReceipt,
@@ -37,8 +36,9 @@ _ACK_ANSWER_S = 3.0
 # A node that has just started learns of the topics within this time.
 _TOPIC_WAIT_S = 10.0
 _AGAIN_PAUSE_S = 0.05
-# Offsets below 2^60 need no further check.
-_OFFSET_DIGITS = 16
+# Offsets below need no further check.
+_OFFSET_MAX = 2**60
+_OFFSET_DIGITS = 15
 _TEXT_MAX = 60
 
 Stale = list[tuple[int, int]]
@@ -55,14 +55,6 @@ class _Ack(msgspec.Struct, frozen=True):
     is_repeated: bool = False
     is_late: bool = False
     """Whether messages may be settled whose lease has ended, unless others have got them."""
-
-
-class _Together(NamedTuple):
-    """Receipts of one delivery: where it came from, and the offset of each."""
-
-    partition: int
-    delivery: int
-    offsets: list[int]
 
 
 class _Extend(msgspec.Struct, frozen=True):
@@ -94,9 +86,9 @@ class Settlement:
     async def ack(self, topic: str, group: str, receipts: Sequence[str]) -> list[Outcome]:
         """Settle messages for good; durable when this returns."""
 
-        together = _read_together(receipts)
-        if together is not None and together.partition < await self._partitions_of(topic):
-            return await self._ack_together(topic, group, together)
+        first = _first_of_row(receipts)
+        if first is not None and first.partition < await self._partitions_of(topic):
+            return await self._ack_row(topic, group, first, len(receipts))
 
         async def ask(partition: int, claims: Claims) -> Stale:
             return await self._ack_until_known(
@@ -132,16 +124,17 @@ class Settlement:
         await asyncio.gather(*(settle(topic, own) for topic, own in numbers.items()))
         return outcomes
 
-    async def _ack_together(self, topic: str, group: str, together: _Together) -> list[Outcome]:
-        offsets = together.offsets
-        part = Part(together.delivery, _runs_of(offsets))
+    async def _ack_row(self, topic: str, group: str, first: Receipt, count: int) -> list[Outcome]:
+        """Ack messages of one delivery that follow each other."""
+        partition, delivery, start = first
+        part = Part(delivery, [(start, start + count)])
         try:
-            stale = await self._ack_until_known(_Ack(topic, together.partition, group, [part]))
+            stale = await self._ack_until_known(_Ack(topic, partition, group, [part]))
         except PenstockError as error:
-            return [error] * len(offsets)
-        outcomes: list[Outcome] = [None] * len(offsets)
+            return [error] * count
+        outcomes: list[Outcome] = [None] * count
         if stale:
-            claims = {together.delivery: list(zip(offsets, range(len(offsets)), strict=True))}
+            claims = {delivery: [(start + number, number) for number in range(count)]}
             _note_stale(claims, stale, outcomes)
         return outcomes
 
@@ -262,10 +255,10 @@ class Settlement:
     def _queue(self, request: _Ack | _Extend | _GiveBack) -> PartitionQueue:
         return self._cluster.partition(TopicPartition(request.topic, request.partition)).queue
 
-    async def _ack_here(self, request: _Ack) -> Stale:
+    def _ack_here(self, request: _Ack) -> Awaitable[Stale]:
         queue = self._queue(request)
         ack = queue.ack_late if request.is_late else queue.ack
-        return await ack(request.group, request.parts, is_repeated=request.is_repeated)
+        return ack(request.group, request.parts, is_repeated=request.is_repeated)
 
     async def _extend_here(self, request: _Extend) -> Stale:
         queue = self._queue(request)
@@ -288,27 +281,23 @@ def _check_failure(item: Nack | Reject) -> None:
         check_number("delay_ms", item.delay_ms, 0, DELAY_MS_MAX)
 
 
-def _read_together(receipts: Sequence[str]) -> _Together | None:
-    """Read receipts that differ in the offset alone, as those of one receive mostly do.
+def _first_of_row(receipts: Sequence[str]) -> Receipt | None:
+    """Read the first receipt when the others are of the messages after it, in the same delivery.
 
-    None says that they are not alike, or that one of them is none: each is looked at then.
+    Those of one receive mostly are. None says that they are not, or that one of them is none: each
+    is looked at then.
     """
     if not receipts:
         return None
-    prefix = receipts[0][: receipts[0].rfind(".") + 1]
-    size, size_max = len(prefix), len(prefix) + _OFFSET_DIGITS
     try:
-        partition, delivery, _ = parse_receipt(receipts[0])
-        offsets = [
-            int(text[size:], 16)
-            for text in receipts
-            if text.startswith(prefix) and len(text) < size_max
-        ]
-    except (InvalidReceipt, ValueError):
+        first = parse_receipt(receipts[0])
+    except InvalidReceipt:
         return None
-    if len(offsets) < len(receipts):
-        return None
-    return _Together(partition, delivery, offsets)
+    partition, delivery, start = first
+    # To write the others down is cheaper than to read them.
+    prefix, offsets = f"{partition:x}.{delivery:x}.", range(start, start + len(receipts))
+    is_row = start < _OFFSET_MAX and receipts == [f"{prefix}{offset:x}" for offset in offsets]
+    return first if is_row else None
 
 
 def _runs_of(offsets: list[int]) -> list[Run]:
@@ -331,7 +320,7 @@ def _sorted(receipts: Sequence[str], partitions: int, outcomes: list[Outcome]) -
         delivery_text, _, offset_text = text.rpartition(".")
         claimed = known.get(delivery_text)
         try:
-            if claimed is not None and 0 < len(offset_text) < _OFFSET_DIGITS:
+            if claimed is not None and 0 < len(offset_text) <= _OFFSET_DIGITS:
                 claimed.append((int(offset_text, 16), number))
                 continue
             partition, delivery, offset = parse_receipt(text)

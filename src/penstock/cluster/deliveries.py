@@ -4,6 +4,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+import msgspec
+
 from penstock.cluster.recent_records import RecordBudget
 from penstock.delivery import GroupSettings
 from penstock.ids import TopicPartition
@@ -38,7 +40,7 @@ class DeliveryHost:
     of the group counts alone."""
 
 
-class Delivery(NamedTuple):
+class Delivery(msgspec.Struct, frozen=True):
     """Messages that went out together."""
 
     number: int

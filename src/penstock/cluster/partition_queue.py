@@ -350,8 +350,10 @@ class PartitionQueue:
         if claimed:
             runs = to_runs(sorted(claimed))
             event = Leased(group, self._next_number(), [], now_ms, now_ms, expired=runs)
+            committed = self._propose_lease(desk, dispatcher, event)
+            self._flush_soon()
             # Whoever gives up waiting must not make it look undone.
-            await asyncio.shield(self._flushed(self._propose_lease(desk, dispatcher, event)))
+            await asyncio.shield(committed)
         return [each for each in stale if each[1] not in claimed]
 
     def _is_own(self, delivery: int) -> bool:
@@ -399,21 +401,21 @@ class PartitionQueue:
         runs = to_runs(sorted(offsets))
         await self._propose(Leased(group, self._next_number(), [], now_ms, now_ms, expired=runs))
 
-    async def _propose(self, event: DeliveryEvent) -> Change:
+    def _propose(self, event: DeliveryEvent) -> "asyncio.Future[Change]":
         """Commit an event, together with those of everybody who asks in this turn of the loop.
 
         And of those whose requests have arrived by the end of it: they are read in the next turn,
         behind what was called for in this one. A loop that flushes by itself would serve consumers
         one by one otherwise, each with a sync of its own.
         """
-        return await self._flushed(self.log.propose_state_soon(encode_delivery(event)))
+        committed: asyncio.Future[Change] = self.log.propose_state_soon(encode_delivery(event))
+        self._flush_soon()
+        return committed
 
-    async def _flushed(self, committed: "asyncio.Future[Change]") -> Change:
-        """Wait for what is proposed, and let it be flushed soon."""
+    def _flush_soon(self) -> None:
         if not self._is_flushing:
             self._is_flushing = True
             self._workplace.loop.call_soon(self._flush_in_next_turn)
-        return await committed
 
     def _flush_in_next_turn(self) -> None:
         self._workplace.loop.call_soon(self._flush)
@@ -429,7 +431,20 @@ class PartitionQueue:
         if not self._is_leading:
             return
         desk = self._desk(event.group)
-        self._count_change(event, change)
+        if isinstance(event, (Leased, Acked)):
+            # Nearly all events are one of these, and nothing comes back by them.
+            if desk.dispatcher is not None:
+                _tell(desk.dispatcher, event, change)
+            if isinstance(event, Acked):
+                self._host.counts.acked += count_of(change.settled)
+        else:
+            self._count_change(event, change)
+            self._note_returns(desk, event, change)
+        if desk.waiters and (change.ended or change.settled):
+            self._wake(desk)
+
+    def _note_returns(self, desk: _Desk, event: DeliveryEvent, change: Change) -> None:
+        """Let the dispatcher and the timer know what comes back, and when."""
         if isinstance(event, (GroupCreated, GroupReset, GroupDeleted)):
             desk.dispatcher = None
         dispatcher = desk.dispatcher
@@ -441,14 +456,10 @@ class PartitionQueue:
                 self._arm(event.until_ms)
         if change.dying:
             self._host.on_dying(self.place, event.group, False)
-        if desk.waiters and (change.ended or change.settled):
-            self._wake(desk)
 
     def _count_change(self, event: DeliveryEvent, change: Change) -> None:
         counts = self._host.counts
         match event:
-            case Acked():
-                counts.acked += count_of(change.settled)
             case Returned():
                 counts.nacked += len(change.waiting) + len(change.dying)
             case Expired():
@@ -658,6 +669,8 @@ def _tell(dispatcher: Dispatcher, event: DeliveryEvent, change: Change) -> None:
     match event:
         case Leased():
             dispatcher.leased(event)
+        case Acked():
+            dispatcher.changed(change)
         case Extended(_, parts):
             dispatcher.extended({part.delivery for part in parts})
         case Expired(_, deliveries):

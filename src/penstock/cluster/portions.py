@@ -5,8 +5,9 @@ What is too old or gone is told apart, and what would make the portion too large
 
 from collections.abc import Iterable
 from contextlib import suppress
-from typing import NamedTuple
 from zlib import crc32
+
+import msgspec
 
 from penstock.cluster.recent_records import DELIVERY_BYTES_MAX, RecentRecords
 from penstock.delivery import Dispatcher, GroupSettings, Pick, Run, to_runs
@@ -14,7 +15,7 @@ from penstock.errors import InvalidRequest
 from penstock.record import EXPIRES_AT, Record, parse_time_ms
 
 
-class Portion(NamedTuple):
+class Portion(msgspec.Struct, frozen=True):
     """Messages that are about to go out, as `Leased` and `Delivery` will tell of them."""
 
     at_ms: int

@@ -129,17 +129,33 @@ class RecentRecords:
                     " checksum"
                 )
             if not header.is_control:
-                for record in decode_records(batch):
-                    records[record.offset - start] = record
+                _put(list(decode_records(batch)), header, records, start)
         size_bytes = sum(header.size_bytes for header, _ in batches)
-        return _Stretch(start, end, records, size_bytes, _plain(records))
+        is_compressed = any(header.codec for header, _ in batches)
+        plain = _plain(records, None if is_compressed else size_bytes)
+        return _Stretch(start, end, records, size_bytes, plain)
 
 
-def _plain(records: list[Record | None]) -> list[Record] | None:
+def _put(
+    found: list[Record], header: BatchHeader, records: list[Record | None], start: int
+) -> None:
+    """Put the records of a batch in their places, in one piece when none of them is gone."""
+    if len(found) == header.offsets:
+        first = header.base_offset - start
+        records[first : first + len(found)] = found
+        return
+    for record in found:
+        records[record.offset - start] = record
+
+
+def _plain(records: list[Record | None], content_bytes: int | None) -> list[Record] | None:
+    """Return records that need no closer look; their content has at most the given size."""
     whole = [record for record in records if record is not None and not record.headers]
-    content_bytes = sum([len(record.value or b"") + len(record.key or b"") for record in whole])
-    is_plain = len(whole) == len(records) and content_bytes <= DELIVERY_BYTES_MAX
-    return whole if is_plain else None
+    if len(whole) < len(records):
+        return None
+    if content_bytes is None:
+        content_bytes = sum([len(record.value or b"") + len(record.key or b"") for record in whole])
+    return whole if content_bytes <= DELIVERY_BYTES_MAX else None
 
 
 def _split(view: memoryview) -> list[tuple[BatchHeader, memoryview]]:

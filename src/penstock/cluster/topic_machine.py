@@ -167,11 +167,11 @@ class TopicMachine:
     def apply_state(self, entry: StateEntry) -> _Result | list[Change | PenstockError]:
         """Move the start of the log, or keep the books of all that is not records yet."""
         event = _decode(entry.payload)
-        # Most entries are of queue groups, and most of those lease or ack.
-        if isinstance(event, DeliveryEvent):
-            return self._apply_delivery(event, entry)
+        # Most entries are of queue groups, and most of those hold a lease and an ack.
         if isinstance(event, list):
             return [self._apply_bundled(each, entry) for each in event]
+        if isinstance(event, DeliveryEvent):
+            return self._apply_delivery(event, entry)
         return self._apply_other(event, entry)
 
     def bundle(self, payloads: Sequence[bytes]) -> bytes:

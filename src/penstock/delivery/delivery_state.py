@@ -40,17 +40,15 @@ class DeliveryState:
 
         `end` is the offset after the last record before it.
         """
+        # Nearly all events are one of these two.
+        if isinstance(event, Acked):
+            return self._ledger(event.group).ack(event)
+        if isinstance(event, Leased):
+            return self._ledger(event.group).lease(event)
         if isinstance(event, (GroupCreated, GroupReset, GroupDeleted)):
             self._apply_to_group(event, end)
             return Change()
-        ledger = self._ledgers.get(event.group)
-        if ledger is None:
-            raise GroupNotFound(f"there is no queue group {event.group!r}")
-        # Nearly all events are one of these two.
-        if isinstance(event, Acked):
-            return ledger.ack(event)
-        if isinstance(event, Leased):
-            return ledger.lease(event)
+        ledger = self._ledger(event.group)
         match event:
             case Returned():
                 return ledger.give_back(event)
@@ -62,6 +60,12 @@ class DeliveryState:
                 return ledger.reject(event)
             case DeadLettered():
                 return ledger.dead_letter(event)
+
+    def _ledger(self, group: str) -> Ledger:
+        ledger = self._ledgers.get(group)
+        if ledger is None:
+            raise GroupNotFound(f"there is no queue group {group!r}")
+        return ledger
 
     def _apply_to_group(self, event: GroupCreated | GroupReset | GroupDeleted, end: int) -> None:
         match event:

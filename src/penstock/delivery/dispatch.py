@@ -158,7 +158,8 @@ class Dispatcher:
     def leased(self, event: Leased) -> None:
         """A lease is committed."""
         self.reserved_count -= self._reserved.pop(event.delivery, 0)
-        self._settle_keys(offsets_of(event.expired))
+        if event.expired:
+            self._settle_keys(offsets_of(event.expired))
 
     def changed(self, change: Change) -> None:
         """An event other than a lease is committed."""

@@ -7,7 +7,7 @@ from itertools import accumulate
 import msgspec
 
 from penstock.delivery.events import Leased
-from penstock.delivery.runs import Run, count_of
+from penstock.delivery.runs import Run, count_of, offsets_of
 
 _ONE_RUN = (0,)
 
@@ -54,16 +54,6 @@ class Lease:
         position = self._position(offset)
         return position >= 0 and bool(self._live >> position & 1)
 
-    def holds_all(self, runs: Sequence[Run]) -> bool:
-        """True when all these messages are out, each named once."""
-        wanted = 0
-        for run in runs:
-            mask = self._mask(run)
-            if mask is None or wanted & mask:
-                return False
-            wanted |= mask
-        return self._live & wanted == wanted
-
     def live_offsets(self) -> Iterator[int]:
         """Yield the messages that are still out, ascending."""
         live = self._live
@@ -102,15 +92,21 @@ class Lease:
             self._extended = {}
         self._extended[offset] = until_ms
 
-    def end(self, runs: Sequence[Run]) -> None:
-        """These messages are not out any more."""
+    def end(self, runs: Sequence[Run]) -> bool:
+        """End the leases of these messages; False, and none ends, unless each is out, once."""
+        wanted = 0
         for run in runs:
             mask = self._mask(run)
-            assert mask is not None, "only what is out comes back"
-            self._live &= ~mask
-            if self._extended:
-                for offset in range(*run):
-                    self._extended.pop(offset, None)
+            if mask is None or wanted & mask:
+                return False
+            wanted |= mask
+        if self._live & wanted != wanted:
+            return False
+        self._live ^= wanted
+        if self._extended:
+            for offset in offsets_of(runs):
+                self._extended.pop(offset, None)
+        return True
 
     def _position(self, offset: int) -> int:
         number = bisect_right(self._runs, offset, key=_start) - 1
@@ -119,6 +115,9 @@ class Lease:
         return self._bases[number] + offset - self._runs[number][0]
 
     def _mask(self, run: Run) -> int | None:
+        if len(self._runs) == 1 and run == self._runs[0]:
+            # Most consumers are done with all that they got together.
+            return (1 << run[1] - run[0]) - 1
         first = self._position(run[0])
         last = self._position(run[1] - 1)
         count = run[1] - run[0]

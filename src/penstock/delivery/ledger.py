@@ -155,7 +155,8 @@ class Ledger:
             self.keys.update({offset: key for offset, key in keyed if key is not None})
         if event.limits:
             self._limits.update(zip(offsets_of(event.runs), event.limits, strict=True))
-        self._settle(event.expired)
+        if event.expired:
+            self._settle(event.expired)
         return Change(settled=event.expired)
 
     def ack(self, event: Acked) -> Change:
@@ -193,7 +194,8 @@ class Ledger:
             if lease is None:
                 continue
             offsets = lease.overdue(event.at_ms)
-            self._end(lease, delivery, to_runs(offsets), change)
+            ended = self._end(lease, delivery, to_runs(offsets), change)
+            assert ended, "only what is out can be overdue"
             for offset in offsets:
                 self._first_ms.setdefault(offset, lease.at_ms)
                 self._fail(offset, event.at_ms, event.attempts_max, EXPIRY_REASON)
@@ -235,7 +237,8 @@ class Ledger:
         for delivery, lease in list(self.leases.items()):
             gone = [offset for offset in lease.live_offsets() if offset < start_offset]
             if gone:
-                self._end(lease, delivery, to_runs(gone), Change())
+                ended = self._end(lease, delivery, to_runs(gone), Change())
+                assert ended, "only what is out is gone"
         self._settle([(self.floor, start_offset)])
 
     # The steps that events are made of.
@@ -279,8 +282,7 @@ class Ledger:
         if lease is None:
             change.stale += [(part.delivery, offset) for offset in offsets_of(part.runs)]
             return []
-        if lease.holds_all(part.runs):
-            self._end(lease, part.delivery, part.runs, change)
+        if self._end(lease, part.delivery, part.runs, change):
             return part.runs
         held: list[int] = []
         for offset in offsets_of(part.runs):
@@ -289,7 +291,8 @@ class Ledger:
             else:
                 change.stale.append((part.delivery, offset))
         runs = to_runs(held)
-        self._end(lease, part.delivery, runs, change)
+        ended = self._end(lease, part.delivery, runs, change)
+        assert ended, "only what is out comes back"
         return runs
 
     def _take_one(self, failure: Failure, change: Change) -> bool:
@@ -301,15 +304,17 @@ class Ledger:
         self._first_ms.setdefault(failure.offset, lease.at_ms)
         return True
 
-    def _end(self, lease: Lease, delivery: int, runs: list[Run], change: Change) -> None:
-        before = lease.live_count
-        lease.end(runs)
-        count = before - lease.live_count
+    def _end(self, lease: Lease, delivery: int, runs: list[Run], change: Change) -> bool:
+        """End leases of one delivery; False, and none ends, when not all of them hold."""
+        if not lease.end(runs):
+            return False
+        count = count_of(runs)
         self.in_flight -= count
         if count:
             change.ended.append((lease.consumer, count))
         if not lease.live_count:
             del self.leases[delivery]
+        return True
 
     def _fail(self, offset: int, ready_at_ms: int, attempts_max: int, reason: str) -> None:
         attempts = self._attempts.get(offset, 0) + 1
@@ -367,8 +372,7 @@ class Ledger:
 
 def _from_floor(event: Leased, floor: int) -> Leased:
     """Return a lease without the messages below the floor."""
-    first = min((runs[0][0] for runs in (event.runs, event.expired) if runs), default=floor)
-    if first >= floor:
+    if _is_from(event.runs, floor) and _is_from(event.expired, floor):
         return event
     passed = count_of(_clipped(event.runs, 0, floor))
     end = max(run[1] for run in (*event.runs, *event.expired))
@@ -379,6 +383,10 @@ def _from_floor(event: Leased, floor: int) -> Leased:
         limits=event.limits[passed:],
         expired=_clipped(event.expired, floor, end),
     )
+
+
+def _is_from(runs: list[Run], floor: int) -> bool:
+    return not runs or runs[0][0] >= floor
 
 
 def _clipped(runs: list[Run], low: int, high: int) -> list[Run]:

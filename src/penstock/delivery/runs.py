@@ -29,4 +29,6 @@ def offsets_of(runs: Sequence[Run]) -> Iterator[int]:
 
 def count_of(runs: Sequence[Run]) -> int:
     """Return how many offsets some runs hold."""
+    if len(runs) == 1:
+        return runs[0][1] - runs[0][0]
     return sum(end - start for start, end in runs)

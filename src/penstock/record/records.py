@@ -30,6 +30,8 @@ from penstock.record.compression import Codec, compress, decompress
 
 # Ten bytes of seven bits each hold 64 bits.
 VARINT_BITS_MAX = 70
+# What the first byte of a zigzag varint stands for; the bits of later ones are added by `^`.
+_SIGNED = tuple((low & 0x7F) >> 1 ^ -(low & 1) for low in range(256))
 
 
 # Records come by the thousand and point at bytes only, so the garbage collector leaves them alone.
@@ -178,15 +180,15 @@ def _decode_body(data: bytes, header: BatchHeader) -> Iterator[Record]:
     base_timestamp = header.base_timestamp
     append_time = header.max_timestamp if header.has_append_time else None
     offset_min = base_offset
+    signed = _SIGNED
     at = 0
     for _ in range(header.records):
         if (low := data[at]) < 0x80:
             start = at + 1
-            record_end = start + ((low >> 1) ^ -(low & 1))
+            record_end = start + signed[low]
         elif (high := data[at + 1]) < 0x80:
-            low = low & 0x7F | high << 7
             start = at + 2
-            record_end = start + ((low >> 1) ^ -(low & 1))
+            record_end = start + (signed[low] ^ high << 6)
         else:
             length, start = _read_varint(data, at)
             record_end = start + length
@@ -195,23 +197,22 @@ def _decode_body(data: bytes, header: BatchHeader) -> Iterator[Record]:
         # The attributes of a record are not in use.
         at = start + 1
         if (low := data[at]) < 0x80:
-            delta = (low >> 1) ^ -(low & 1)
+            delta = signed[low]
             at += 1
         else:
             delta, at = _read_varint(data, at)
         timestamp = base_timestamp + delta if append_time is None else append_time
         if (low := data[at]) < 0x80:
-            offset = base_offset + ((low >> 1) ^ -(low & 1))
+            offset = base_offset + signed[low]
             at += 1
         elif (high := data[at + 1]) < 0x80:
-            low = low & 0x7F | high << 7
-            offset = base_offset + ((low >> 1) ^ -(low & 1))
+            offset = base_offset + (signed[low] ^ high << 6)
             at += 2
         else:
             delta, at = _read_varint(data, at)
             offset = base_offset + delta
         if (low := data[at]) < 0x80:
-            length = (low >> 1) ^ -(low & 1)
+            length = signed[low]
             at += 1
         else:
             length, at = _read_varint(data, at)
@@ -219,11 +220,10 @@ def _decode_body(data: bytes, header: BatchHeader) -> Iterator[Record]:
             key = data[at : at + length]
             at += length
         if (low := data[at]) < 0x80:
-            length = (low >> 1) ^ -(low & 1)
+            length = signed[low]
             at += 1
         elif (high := data[at + 1]) < 0x80:
-            low = low & 0x7F | high << 7
-            length = (low >> 1) ^ -(low & 1)
+            length = signed[low] ^ high << 6
             at += 2
         else:
             length, at = _read_varint(data, at)
@@ -231,7 +231,11 @@ def _decode_body(data: bytes, header: BatchHeader) -> Iterator[Record]:
             value = data[at : at + length]
             at += length
         # A slice stops at the end of the data without a word, the next number does not.
-        headers, at = _read_headers(data, at) if data[at] else ((), at + 1)
+        if data[at]:
+            headers, at = _read_headers(data, at)
+        else:
+            headers = ()
+            at += 1
         if at != record_end or not offset_min <= offset < next_offset:
             raise _refusal(at - start, record_end - start, offset, range(offset_min, next_offset))
         offset_min = offset + 1

@@ -387,6 +387,23 @@ def test_receipts_of_one_delivery_may_come_in_any_order_and_twice() -> None:
     run(scene())
 
 
+def test_a_row_of_receipts_that_is_longer_than_its_delivery_settles_what_was_out() -> None:
+    async def scene() -> None:
+        broker = await started_with(b"a", b"b")
+        first, second = [each.receipt for each in await receive(broker)]
+        prefix = first[: first.rindex(".") + 1]
+        farthest = [f"{prefix}{2**63 - 1:x}", f"{prefix}{2**63:x}"]
+
+        outcomes = await broker.queues.ack(TOPIC, GROUP, [first, second, f"{prefix}2"])
+        beyond = await broker.queues.ack(TOPIC, GROUP, farthest)
+
+        assert [type(each) for each in outcomes] == [type(None), type(None), LeaseExpired]
+        assert [type(each) for each in beyond] == [LeaseExpired, InvalidReceipt]
+        assert (await broker.queues.status(TOPIC, GROUP)).unsettled == 0
+
+    run(scene())
+
+
 def test_an_ack_that_comes_again_is_accepted_also_after_a_restart() -> None:
     async def scene() -> None:
         machine = SimMachine(clock=LoopClock())

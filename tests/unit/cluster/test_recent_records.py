@@ -1,7 +1,14 @@
 """Records that are read for delivery: which ones come, and how many are kept."""
 
 from penstock.cluster.recent_records import RecentRecords, RecordBudget
-from penstock.record import Record, encode_batch, split_batches
+from penstock.record import (
+    Codec,
+    Record,
+    RecordBatch,
+    encode_batch,
+    read_header,
+    split_batches,
+)
 from tests.unit.cluster.workplaces import SimMachine, batch, run
 
 
@@ -35,6 +42,36 @@ def test_a_plain_run_needs_no_closer_look_and_others_say_so() -> None:
         assert [each.value for each in records.read_plain((0, 1)) or ()] == [b"a"]
         assert records.read_plain((0, 4)) is None
         assert alone.read_plain((3, 4)) is None
+
+    run(scene())
+
+
+def test_records_keep_their_places_in_a_batch_that_has_lost_some() -> None:
+    async def scene() -> None:
+        partition = await SimMachine().partition()
+        # As compaction leaves it.
+        gaps = memoryview(encode_batch([Record(0, 0, None, b"b"), Record(2, 0, None, b"d")]))
+        await partition.publish(RecordBatch(read_header(gaps), gaps))
+        await partition.publish(batch(b"e"))
+        records = RecentRecords(partition.log, RecordBudget())
+
+        found = records.read([(0, 4)])
+
+        assert [each and each.value for each in found] == [b"b", None, b"d", b"e"]
+        assert records.read_plain((3, 4)) is None
+
+    run(scene())
+
+
+def test_a_compressed_batch_with_more_than_goes_out_together_is_not_plain() -> None:
+    async def scene() -> None:
+        partition = await SimMachine().partition()
+        values = [Record(number, 0, None, b"x" * 1_000_000) for number in range(9)]
+        await partition.publish(split_batches(encode_batch(values, codec=Codec.ZSTD))[0])
+        records = RecentRecords(partition.log, RecordBudget())
+
+        assert records.read_plain((0, 9)) is None
+        assert len(records.read([(0, 9)])) == 9
 
     run(scene())
 

@@ -122,7 +122,7 @@ class Connection(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """The client is gone."""
         super().connection_lost(exc)
-        cycle = cast("object", self.cycle)
+        cycle: object = self.cycle
         if isinstance(cycle, _Visit):
             cycle.give_up()
         if self.timeout_keep_alive_task is not None:
@@ -190,7 +190,7 @@ class Connection(HttpToolsProtocol):
 
     def on_body(self, body: bytes) -> None:
         """Collect what a shortcut is given."""
-        cycle = cast("object", self.cycle)
+        cycle: object = self.cycle
         if isinstance(cycle, _Visit):
             cycle.parts.append(body)
         else:
@@ -198,7 +198,7 @@ class Connection(HttpToolsProtocol):
 
     def on_message_complete(self) -> None:
         """Let a shortcut begin."""
-        cycle = cast("object", self.cycle)
+        cycle: object = self.cycle
         if isinstance(cycle, _Visit):
             task = cycle.task = self.loop.create_task(self._serve(cycle))
             self.tasks.add(task)

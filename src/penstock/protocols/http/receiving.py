@@ -231,13 +231,13 @@ def _terms(body: ReceiveBody) -> _Terms:
 
 
 def _received(found: Sequence[Message]) -> bytes:
-    return encode_json(ReceivedMessages(messages=[show_message(each) for each in found]))
+    return encode_json(ReceivedMessages(messages=_show_all(found)))
 
 
 def _exchanged(
     done: Sequence[str | TopicReceipt], exchanged: Exchanged, failures: Failures
 ) -> bytes:
-    messages = [show_message(each) for each in exchanged.messages]
+    messages = _show_all(exchanged.messages)
     acked = _settled(done, exchanged.outcomes, failures)
     return encode_json(ExchangedMessages(messages=messages, acked=acked))
 
@@ -275,32 +275,34 @@ def _refused(receipt: str | TopicReceipt, error: Failure) -> SettledReceipt:
     return SettledReceipt(receipt=receipt.receipt, topic=receipt.topic, error=error)
 
 
-def show_message(message: Message) -> ReceivedMessage:
-    """Return a message as its receiver sees it."""
-    value, key = message.value, message.key
-    if message.headers:
-        return _show_closely(message)
+def _show_all(messages: Sequence[Message]) -> list[ReceivedMessage]:
+    """Show messages, without a call for each while they are texts and nothing more."""
     try:
-        return ReceivedMessage(
-            message.id,
-            message.receipt,
-            message.attempt,
-            message.topic,
-            message.partition,
-            message.offset,
-            message.timestamp,
-            None if key is None else key.decode(),
-            None if value is None else value.decode(),
-            _NO_HEADERS,
-            message.priority,
-            message.lease_until_ms,
-        )
+        return [
+            show_message(each)
+            if each.headers
+            else ReceivedMessage(
+                each.id,
+                each.receipt,
+                each.attempt,
+                each.topic,
+                each.partition,
+                each.offset,
+                each.timestamp,
+                None if each.key is None else each.key.decode(),
+                None if each.value is None else each.value.decode(),
+                _NO_HEADERS,
+                each.priority,
+                each.lease_until_ms,
+            )
+            for each in messages
+        ]
     except UnicodeDecodeError:
-        return _show_closely(message)
+        return [show_message(each) for each in messages]
 
 
-def _show_closely(message: Message) -> ReceivedMessage:
-    """The same for a message that has more to it than texts."""
+def show_message(message: Message) -> ReceivedMessage:
+    """Return a message as its receiver sees it, whatever it holds."""
     value, encoding = to_text(message.value)
     key, key_encoding = to_text(message.key)
     headers, raw_headers = show_headers(message.headers)
