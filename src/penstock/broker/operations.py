@@ -114,9 +114,7 @@ class Operations:
         replicas = Counter(node for each in partitions for node in each.replicas)
         metadata = self._cluster.metadata
         logs = Counter(
-            node
-            for each in metadata.all_replicas()
-            for node in {*each.nodes, *(node for node, _ in each.leaving)}
+            node for each in metadata.all_replicas() for node in (*each.nodes, *each.leaving_nodes)
         )
         reachable = self._reachable()
         return [
@@ -162,7 +160,7 @@ class Operations:
         for topic in self._cluster.metadata.topics.values():
             wanted = in_sync_min_of(topic.settings)
             # One that had too few before may be moved all the same.
-            if after < wanted <= before and replicas in topic.replicas:
+            if 0 < after < wanted <= before and replicas in topic.replicas:
                 raise InvalidReplication(
                     f"a partition of {topic.name!r} would have {after} replicas, and the topic's"
                     f" min.insync.replicas is {wanted}; lower that first"
@@ -325,11 +323,8 @@ class Operations:
 
 
 def _move(place: TopicPartition, replicas: Replicas) -> Move:
-    nodes = replicas.nodes
-    # A node that has lost its replica leaves and joins under the same number, and stays.
-    leaving = tuple(node for node, _ in replicas.leaving if node not in nodes)
-    joining = tuple(node for node, _ in set(replicas.members).difference(replicas.former))
-    return Move(place, (*nodes, *leaving), tuple(sorted(joining)), leaving)
+    leaving = replicas.leaving_nodes
+    return Move(place, (*replicas.nodes, *leaving), replicas.joining_nodes, leaving)
 
 
 def hot_partitions(partitions: list[PartitionStatus]) -> list[PartitionStatus]:
