@@ -51,8 +51,23 @@ class Replicas(msgspec.Struct, frozen=True):
 
     @property
     def nodes(self) -> tuple[int, ...]:
-        """The numbers of the nodes that replicate the log now."""
+        """The numbers of the nodes that are to replicate the log."""
         return tuple(node for node, _ in self.members)
+
+    @property
+    def leaving_nodes(self) -> tuple[int, ...]:
+        """Nodes that keep a replica until the change that is being carried out is settled.
+
+        A node that has lost its replica leaves and joins under the same number, and stays.
+        """
+        return tuple(dict.fromkeys(node for node, _ in self.leaving if node not in self.nodes))
+
+    @property
+    def joining_nodes(self) -> tuple[int, ...]:
+        """Nodes that are being filled, as far as the metadata knows."""
+        if not self.former:
+            return ()
+        return tuple(sorted(node for node, _ in set(self.members).difference(self.former)))
 
 
 class Topic(msgspec.Struct, frozen=True):
