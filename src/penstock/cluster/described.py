@@ -54,6 +54,10 @@ class Replicas(msgspec.Struct, frozen=True):
         """The numbers of the nodes that are to replicate the log."""
         return tuple(node for node, _ in self.members)
 
+    def is_kept_by(self, node: int) -> bool:
+        """Whether a node is to replicate the log, or still does."""
+        return node in (*self.nodes, *self.leaving_nodes)
+
     @property
     def leaving_nodes(self) -> tuple[int, ...]:
         """Nodes that keep a replica until the change that is being carried out is settled.

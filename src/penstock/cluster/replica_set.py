@@ -336,6 +336,35 @@ class ReplicaSet:
         """Name directories that no topic explains."""
         await self._workplace.in_thread(lambda: self._directories.report_unknown(self._is_current))
 
+    async def find_leftovers(self, topics: list[Topic]) -> None:
+        """Look for files of replicas that were to go when the node stopped, before any is opened.
+
+        `topics` must be those of now. Files that this node keeps under another incarnation are not
+        looked at: they may be damaged, and those are kept for people to look at.
+        """
+
+        def look() -> None:
+            found.update(self._leftovers(topics))
+
+        found: dict[int, Path] = {}
+        await self._tidy(look)
+        for group, directory in found.items():
+            logger.info("replica is left over", extra={"path": str(directory)})
+            self.unwanted.add(group, directory)
+            self.on_unwanted()
+
+    def _leftovers(self, topics: list[Topic]) -> Iterator[tuple[int, Path]]:
+        node = self.identity.member.node
+        for topic in topics:
+            names = self._directories.partitions_of(topic.files, topic.topic_id)
+            for number, replicas in enumerate(topic.replicas):
+                if str(number) in names and not replicas.is_kept_by(node):
+                    yield replicas.group, self._directories.partition(topic.files, number)
+        for number, shard in enumerate(self._metadata.shards):
+            directory = self._directories.group_shard(number)
+            if not shard.is_kept_by(node) and self._workplace.disk.exists(directory):
+                yield shard.group, directory
+
     def _is_mine(self, replicas: Replicas) -> bool:
         """True for replicas that this node keeps, also while it is on its way out."""
         member = tuple(self.identity.member_of(replicas.group))
