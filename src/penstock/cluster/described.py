@@ -20,7 +20,15 @@ class Node(msgspec.Struct, frozen=True):
     kafka_port: int
     http_port: int
     replaced: dict[int, int] = {}
-    """Incarnations of the node in groups whose replica it has lost or given up."""
+    """Incarnations of the node in groups whose replica it has lost or given up.
+
+    One for each log that the node has ever left, as long as the log exists: no more than there are
+    logs, because groups that are gone are forgotten with the next replica that goes, and by the
+    next start. A log cannot be forgotten earlier. Membership entries that name the node's first
+    incarnation lie among the records, and retention may keep these for ever; a newcomer is filled
+    from the start of the log and goes by each of them on its way. Only when none is left could the
+    first incarnation come back, and that no node knows of a log that it does not replicate.
+    """
 
     def member_of(self, group: int) -> Member:
         """The node as a member of a group."""

@@ -16,7 +16,7 @@ from penstock.cluster.commands import (
 )
 from penstock.cluster.described import Replicas
 from penstock.cluster.machine import Machine
-from penstock.cluster.metadata import ClusterMetadata
+from penstock.cluster.metadata import METADATA_GROUP, ClusterMetadata
 from penstock.cluster.replica_set import ReplicaSet
 from penstock.config import NodeOptions
 from penstock.log import StateEntry
@@ -199,6 +199,23 @@ def test_files_of_a_replica_that_is_to_begin_anew_are_no_leftovers() -> None:
         await again.replicas.find_leftovers([])
 
         assert again.replicas.unwanted.uncertain() == []
+
+    run(scene())
+
+
+def test_a_node_that_starts_forgets_what_it_was_in_groups_that_are_gone() -> None:
+    async def scene() -> None:
+        gone = 77
+        here = Scene(SimMachine())
+        here.replicas.identity.replace([METADATA_GROUP, GROUPS[0], gone])
+
+        here.metadata.is_current = False
+        await here.replicas.find_leftovers([])
+        assert gone in here.replicas.identity.replaced, "it may not have heard of the group yet"
+        here.metadata.is_current = True
+        await here.replicas.find_leftovers([])
+
+        assert here.replicas.identity.replaced.keys() == {METADATA_GROUP, GROUPS[0]}
 
     run(scene())
 
