@@ -100,7 +100,7 @@ class _Session:
     connection: int | None = None
     """The one that has used the session last."""
 
-    def hand_out(self, found: "Iterable[SharePartition]") -> None:
+    def hand_out(self, found: Iterable[SharePartition]) -> None:
         """Note that records go out with an answer."""
         for partition in found:
             unsent = self.unsent.pop(partition.place, None)
