@@ -139,6 +139,12 @@ def test_records_of_a_member_that_is_cut_off_go_to_others_at_once(node: NodeProc
         found = other.fetch(topic_id, wait_ms=LOCK_MS // 2)
 
         assert told(found) == {topic_id: (OK, OK, [1])}
+        ((acquired,),) = [
+            partition.acquired_records
+            for topic in found.responses
+            for partition in topic.partitions
+        ]
+        assert acquired.delivery_count == 2
 
 
 def test_a_session_ends_with_the_connection_that_used_it_last_and_no_other(

@@ -159,6 +159,11 @@ Which cluster a command asks is decided by the first of these that is given: `--
 Commands with `--url` speak HTTP. When a bootstrap is given they want a URL, too: the HTTP address
 of a node does not follow from that one.
 
+With `--json`, whatever goes wrong is one JSON object on stderr, under the same exit codes:
+`{{"error": {{"type": ..., "message": ..., "retryable": ...}}}}`. The type is that of the
+[error](errors.md), `UsageError` for a command that is mistyped, or `Aborted` where a person was
+asked and said no.
+
 Times are ISO 8601, epoch milliseconds, `now`, or a time ago such as `-1h`.""",
         *_commands("penstock", app),
     )

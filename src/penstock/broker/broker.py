@@ -36,6 +36,7 @@ from penstock.cluster import (
     Housekeeper,
     Node,
     Partition,
+    Replicas,
     Workplace,
 )
 from penstock.config import Address, NodeOptions
@@ -121,9 +122,9 @@ class Broker:
         """Return the node that leads a partition and its term; -1 while there is none."""
         return self._known_leader(self.cluster.replicas_of(place).group)
 
-    def replicas_of(self, place: TopicPartition) -> tuple[int, ...]:
-        """Return the nodes that replicate a partition."""
-        return self.cluster.replicas_of(place).nodes
+    def replicas_of(self, place: TopicPartition) -> Replicas:
+        """Return who replicates a partition."""
+        return self.cluster.replicas_of(place)
 
     def is_reachable(self, node_id: int) -> bool:
         """True for this node and for those that it has a link to."""

@@ -45,6 +45,7 @@ from penstock.record import (
     decode_records,
     encode_batch,
     encode_values,
+    partition_of_idempotency_key,
     partition_of_key,
     read_header,
 )
@@ -448,7 +449,7 @@ def _partition_of(message: NewMessage, topic: Topic, spares: Iterator[int]) -> i
         return partition_of_key(message.key, topic.partitions)
     assert message.idempotency_key is not None
     # Where the first copy went.
-    return partition_of_key(message.idempotency_key.encode(), topic.partitions)
+    return partition_of_idempotency_key(message.idempotency_key, topic.partitions)
 
 
 def _batches(items: Sequence[_Item], bytes_max: int) -> Iterator[Sequence[_Item]]:

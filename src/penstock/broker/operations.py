@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from penstock.broker.given_settings import in_sync_min_of
 from penstock.cluster import (
     METADATA_GROUP,
     ChangeReplicas,
@@ -113,9 +114,7 @@ class Operations:
         replicas = Counter(node for each in partitions for node in each.replicas)
         metadata = self._cluster.metadata
         logs = Counter(
-            node
-            for each in metadata.all_replicas()
-            for node in {*each.nodes, *(node for node, _ in each.leaving)}
+            node for each in metadata.all_replicas() for node in (*each.nodes, *each.leaving_nodes)
         )
         reachable = self._reachable()
         return [
@@ -153,7 +152,19 @@ class Operations:
                 f"{len(nodes)} replicas of {place} were asked for, it has {size},"
                 " and their number is not to change"
             )
+        self._check_in_sync(replicas, size, len(nodes))
         await self._change(replicas, nodes)
+
+    def _check_in_sync(self, replicas: Replicas, before: int, after: int) -> None:
+        """Raise when a topic would be left with too few replicas to take records."""
+        for topic in self._cluster.metadata.topics.values():
+            wanted = in_sync_min_of(topic.settings)
+            # One that had too few before may be moved all the same.
+            if 0 < after < wanted <= before and replicas in topic.replicas:
+                raise InvalidReplication(
+                    f"a partition of {topic.name!r} would have {after} replicas, and the topic's"
+                    f" min.insync.replicas is {wanted}; lower that first"
+                )
 
     def moves(self) -> list[Move]:
         """Return all moves of partitions that are not finished."""
@@ -225,6 +236,8 @@ class Operations:
             )
         if any(len(each.nodes) == 1 for each in stuck):
             raise InvalidReplication(f"no other node can take the last replica of node {node_id}")
+        for each in stuck:
+            self._check_in_sync(each, len(each.nodes), len(each.nodes) - 1)
 
     async def end_drain(self, node_id: int) -> None:
         """Let a node take replicas again."""
@@ -310,11 +323,8 @@ class Operations:
 
 
 def _move(place: TopicPartition, replicas: Replicas) -> Move:
-    nodes = replicas.nodes
-    # A node that has lost its replica leaves and joins under the same number, and stays.
-    leaving = tuple(node for node, _ in replicas.leaving if node not in nodes)
-    joining = tuple(node for node, _ in set(replicas.members).difference(replicas.former))
-    return Move(place, (*nodes, *leaving), tuple(sorted(joining)), leaving)
+    leaving = replicas.leaving_nodes
+    return Move(place, (*replicas.nodes, *leaving), replicas.joining_nodes, leaving)
 
 
 def hot_partitions(partitions: list[PartitionStatus]) -> list[PartitionStatus]:

@@ -6,7 +6,10 @@ that a member fetches from. Both are soft: when they are lost, the member joins 
 again, and what it had acquired comes back when its lease ends.
 
 A session ends with the connection that used it last, as with Kafka: a member that is killed holds
-up nobody. As at any end of a session, what it held goes to others at once and costs no attempt.
+up nobody, and what it held goes to others at once. A member that closes its session has not begun
+with what it still holds, so that costs no attempt. One whose connection is lost may have been
+killed by a record: each that went out to it has cost an attempt, or a record that kills whoever
+reads it would never become a dead letter. Kafka counts neither.
 """
 
 import asyncio
@@ -92,8 +95,17 @@ class _Session:
     """What the member reads, and the id by which it knows each topic."""
     held: dict[TopicPartition, dict[int, int]] = field(default_factory=dict)
     """Offsets that the member has acquired, and the delivery of each."""
+    unsent: dict[TopicPartition, dict[int, int]] = field(default_factory=dict)
+    """The same of a request that is not answered yet: the member has seen none of them."""
     connection: int | None = None
     """The one that has used the session last."""
+
+    def hand_out(self, found: Iterable[SharePartition]) -> None:
+        """Note that records go out with an answer."""
+        for partition in found:
+            unsent = self.unsent.pop(partition.place, None)
+            if unsent:
+                self.held.setdefault(partition.place, {}).update(unsent)
 
 
 class ShareGroups:
@@ -240,7 +252,8 @@ class ShareGroups:
         session = self._sessions.get(key)
         if epoch == OPEN_EPOCH:
             known = self._take_session(key)
-            session = self._sessions[key] = _Session(held=known.held if known else {})
+            session = _Session(held=known.held, unsent=known.unsent) if known else _Session()
+            self._sessions[key] = session
             if len(self._sessions) > _SESSIONS_MAX:
                 # Members whose machine died end no session; what they held comes back by its lease.
                 self._take_session(next(iter(self._sessions)))
@@ -281,12 +294,15 @@ class ShareGroups:
             self._unlink(key, session)
         return session
 
-    def connection_lost(self, connection: int) -> None:
-        """End the sessions that a connection has used last."""
+    def connection_lost(self, connection: int, *, is_ours: bool = False) -> None:
+        """End the sessions that a connection has used last.
+
+        What has gone out to their members has cost an attempt, unless it was ours to close it.
+        """
         for group_id, member_id in tuple(self._by_connection.get(connection, ())):
             session = self._take_session((group_id, member_id))
             assert session is not None, "a connection names sessions that exist"
-            leaving = asyncio.ensure_future(self._give_back(group_id, session))
+            leaving = asyncio.ensure_future(self._give_back(group_id, session, is_lost=not is_ours))
             self._leaving.add(leaving)
             leaving.add_done_callback(self._leaving.discard)
 
@@ -301,17 +317,21 @@ class ShareGroups:
         """End a session; what the member still holds goes to others at once."""
         session = self._take_session((group_id, member_id))
         if session is not None:
-            await self._give_back(group_id, session)
+            await self._give_back(group_id, session, is_lost=False)
 
-    async def _give_back(self, group_id: str, session: _Session) -> None:
+    async def _give_back(self, group_id: str, session: _Session, *, is_lost: bool) -> None:
+        reason = "the member's connection was lost" if is_lost else "the member's session ended"
         # A request that is being cancelled may still add to it.
-        for place, held in list(session.held.items()):
-            if not held:
-                continue
+        for place in {**session.held, **session.unsent}:
             items = [
-                Return(delivery, offset, 0, "the member's session ended", is_counted=False)
-                for offset, delivery in held.items()
+                Return(delivery, offset, 0, reason, is_counted=is_lost)
+                for offset, delivery in session.held.get(place, {}).items()
+            ] + [
+                Return(delivery, offset, 0, reason, is_counted=False)
+                for offset, delivery in session.unsent.get(place, {}).items()
             ]
+            if not items:
+                continue
             try:
                 await self._queue(place).nack(group_id, items)
             except PenstockError:
@@ -371,6 +391,7 @@ class ShareGroups:
         while True:
             found = await self._acquire_now(session, group_id, member_id, records_max)
             if any(each.acquired or each.error for each in found) or loop.time() >= until_s:
+                session.hand_out(found)
                 return found
             here = self._cluster.member.node
             wanted: dict[str, dict[int, list[int]]] = {}
@@ -419,9 +440,9 @@ class ShareGroups:
         )
         if delivery is None:
             return
-        held = session.held.setdefault(partition.place, {})
+        unsent = session.unsent.setdefault(partition.place, {})
         for record, attempt in zip(delivery.records, delivery.attempts, strict=True):
-            held[record.offset] = delivery.number
+            unsent[record.offset] = delivery.number
             partition.acquired.append(Acquired(record, attempt))
 
     def _queue(self, place: TopicPartition) -> PartitionQueue:

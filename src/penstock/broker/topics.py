@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
-from penstock.broker.given_settings import check_given_settings
+from penstock.broker.given_settings import check_given_settings, check_in_sync_min
 from penstock.cluster import (
     DEFINITIONS,
     Cluster,
@@ -77,6 +77,7 @@ class Topics:
         placement = self._placement(new)
         check_new_topic(new.name, len(placement), settings, self._cluster.metadata.topics)
         check_given_settings(new.name, settings)
+        check_in_sync_min(settings, placement)
         if dry_run:
             return None
         return await self._cluster.topics.create(new.name, placement, settings)
@@ -125,6 +126,8 @@ class Topics:
         topic = self._cluster.metadata.topic(name)
         check_settings(changed)
         check_given_settings(name, changed)
+        news = dict(changed.items() - topic.settings.items())
+        check_in_sync_min(news, [each.members for each in topic.replicas])
         unknown = [setting for setting in removed if setting not in DEFINITIONS]
         if unknown:
             raise InvalidSetting(f"{', '.join(unknown)} is no setting of a topic")

@@ -3,6 +3,8 @@
 import json
 import os
 import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import typer
@@ -14,6 +16,12 @@ FAILED = 1
 USAGE = 2
 TRY_AGAIN = 3
 INTERRUPTED = 130
+
+_JSON = "penstock.json"
+# What the parser refuses to take; typer has it from another package in each of its versions.
+_Refusal: Any = next(
+    kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "ClickException"
+)
 
 # What to try next; the first kind that an error belongs to decides.
 _HINTS: tuple[tuple[type[errors.PenstockError], str], ...] = (
@@ -43,10 +51,20 @@ _HINTS: tuple[tuple[type[errors.PenstockError], str], ...] = (
 class ReportingGroup(TyperGroup):
     """The root command: whatever its commands raise on purpose becomes a sentence and a code."""
 
+    def make_context(self, info_name: Any, args: Any, *rest: Any, **extra: Any) -> Any:
+        """Read what stands before the name of the command."""
+        # Looked for in the words: those that come after a mistake are not read.
+        as_json = _asks_for_json(args)
+        with _refusals(as_json=as_json):
+            context = super().make_context(info_name, args, *rest, **extra)
+        context.meta[_JSON] = as_json
+        return context
+
     def invoke(self, ctx: Any) -> Any:
         """Run a command; a reader that went away and Ctrl-C end it without a word."""
         try:
-            result = super().invoke(ctx)
+            with _refusals(as_json=ctx.meta[_JSON]):
+                result = super().invoke(ctx)
             sys.stdout.flush()
         except errors.PenstockError as error:
             report(error, as_json=bool(ctx.params.get("as_json")))
@@ -60,6 +78,31 @@ class ReportingGroup(TyperGroup):
         return result
 
 
+def _asks_for_json(args: Sequence[str]) -> bool:
+    words = args[: args.index("--")] if "--" in args else args
+    return "--json" in words
+
+
+@contextmanager
+def _refusals(*, as_json: bool) -> Iterator[None]:
+    """Tell programs as JSON that a command is wrong or not confirmed; people are told by typer."""
+    try:
+        yield
+    except _Refusal as refusal:
+        if not as_json:
+            raise
+        # Where the name of a command is missing, people are shown the help.
+        is_help = type(refusal).__name__ == "NoArgsIsHelpError"
+        message = "Missing command." if is_help else refusal.format_message()
+        _write_json("UsageError", message, retryable=False)
+        raise typer.Exit(refusal.exit_code) from None
+    except typer.Abort:
+        if not as_json:
+            raise
+        _write_json("Aborted", "it was not confirmed", retryable=False)
+        raise typer.Exit(FAILED) from None
+
+
 def exit_code(error: errors.PenstockError) -> int:
     """Return the code that tells scripts what kind of failure this is."""
     if isinstance(error, errors.InvalidConfiguration):
@@ -71,8 +114,7 @@ def report(error: errors.PenstockError, *, as_json: bool) -> None:
     """Write an error to stderr."""
     hint = next((hint for kind, hint in _HINTS if isinstance(error, kind)), "")
     if as_json:
-        body = {"type": type(error).__name__, "message": str(error), "retryable": error.retryable}
-        typer.echo(json.dumps({"error": body}), err=True)
+        _write_json(type(error).__name__, str(error), retryable=error.retryable)
         return
     lines = str(error).splitlines()
     if len(lines) > 1:
@@ -81,3 +123,8 @@ def report(error: errors.PenstockError, *, as_json: bool) -> None:
     typer.echo("penstock: " + "\n".join(lines), err=True)
     if hint:
         typer.echo(hint, err=True)
+
+
+def _write_json(kind: str, message: str, *, retryable: bool) -> None:
+    body = {"type": kind, "message": message, "retryable": retryable}
+    typer.echo(json.dumps({"error": body}), err=True)

@@ -112,7 +112,7 @@ class AsyncClient:
     ) -> list[Published | PenstockError]:
         """Publish messages; the results are in their order, an error where one failed alone."""
         keys = self._keys
-        keyed = [keys.keyed(each) for each in publications] if keys else publications
+        keyed = [keys.keyed(each, topic) for each in publications] if keys else publications
         try:
             return await self._caller.run(publish_call(topic, keyed, acks))
         except PublishIncomplete as error:

@@ -2,7 +2,7 @@
 
 import secrets
 from base64 import b64encode
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from itertools import count
@@ -17,6 +17,11 @@ Acks = Literal["none", "leader", "all"]
 Headers = Mapping[str, str | None]
 
 BATCH_MAX = 10_000
+
+# As text, these are the 16 characters by which nodes know the name of a series.
+_NAME_BYTES = 12
+_SERIES_MAX = 10_000
+_START_MAX = 65_536
 
 
 class PublishOptions(TypedDict, total=False):
@@ -97,21 +102,45 @@ class PublishIncomplete(Unavailable):
 
 
 class IdempotencyKeys:
-    """Keys that no other client gives, for messages that bring none."""
+    """Keys that no other client gives, for messages that bring none.
+
+    Nodes choose the partition of a message that may go anywhere by its key, and by the number of a
+    key that is written `~<series>~<number in hex>`. So each topic has a series of its own, in which
+    such messages alone are numbered, and its partitions take turns. The first number is drawn, or
+    all clients that publish one message would use one partition.
+    """
 
     def __init__(self) -> None:
-        self._prefix = secrets.token_urlsafe(12)
+        self._prefix = _new_name()
         self._numbers = count()
+        self._series: dict[str, Iterator[str]] = {}
 
-    def keyed(self, publication: Publication) -> Publication:
+    def keyed(self, publication: Publication, topic: str) -> Publication:
         """Return the message with a key, so that it can be sent again without harm."""
         if publication.idempotency_key is not None:
             return publication
-        return replace(publication, idempotency_key=self.next_key())
+        if publication.key is None and publication.partition is None:
+            return replace(publication, idempotency_key=self.next_key(topic))
+        return replace(publication, idempotency_key=f"{self._prefix}-{next(self._numbers):x}")
 
-    def next_key(self) -> str:
-        """Return a key that was never given before."""
-        return f"{self._prefix}-{next(self._numbers):x}"
+    def next_key(self, topic: str) -> str:
+        """Return a key that was never given before, for a message that may go anywhere."""
+        series = self._series.get(topic)
+        if series is None:
+            if len(self._series) >= _SERIES_MAX:
+                # Those that are forgotten begin another one.
+                self._series.clear()
+            series = self._series.setdefault(topic, _new_series())
+        return next(series)
+
+
+def _new_series() -> Iterator[str]:
+    name = _new_name()
+    return map(f"~{name}~{{:x}}".format, count(secrets.randbelow(_START_MAX)))
+
+
+def _new_name() -> str:
+    return secrets.token_urlsafe(_NAME_BYTES)
 
 
 def publish_call(

@@ -258,7 +258,7 @@ def enqueue_call(
         "payload": payload,
         "priority": options.get("priority"),
         "max_retries": options.get("max_retries"),
-        "idempotency_key": options.get("idempotency_key") or keys.next_key(),
+        "idempotency_key": options.get("idempotency_key") or keys.next_key(task_type),
         "delay": options.get("delay_s"),
         "deliver_at": None if deliver_at is None else moment_ms("deliver_at", deliver_at),
     }

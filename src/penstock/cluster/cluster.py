@@ -540,6 +540,7 @@ class Cluster:
             # Where the others were is the best that it can try, and may be all that it has.
             known = self._know_nodes(known)
             await self._wait_for_change()
+        await self.replicas.find_leftovers(list(self.metadata.topics.values()))
         while True:
             self._work.clear()
             if self.metadata.is_current and self.replicas.is_metadata_replaceable:

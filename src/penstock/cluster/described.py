@@ -20,7 +20,15 @@ class Node(msgspec.Struct, frozen=True):
     kafka_port: int
     http_port: int
     replaced: dict[int, int] = {}
-    """Incarnations of the node in groups whose replica it has lost or given up."""
+    """Incarnations of the node in groups whose replica it has lost or given up.
+
+    One for each log that the node has ever left, as long as the log exists: no more than there are
+    logs, because groups that are gone are forgotten with the next replica that goes, and by the
+    next start. A log cannot be forgotten earlier. Membership entries that name the node's first
+    incarnation lie among the records, and retention may keep these for ever; a newcomer is filled
+    from the start of the log and goes by each of them on its way. Only when none is left could the
+    first incarnation come back, and that no node knows of a log that it does not replicate.
+    """
 
     def member_of(self, group: int) -> Member:
         """The node as a member of a group."""
@@ -51,8 +59,27 @@ class Replicas(msgspec.Struct, frozen=True):
 
     @property
     def nodes(self) -> tuple[int, ...]:
-        """The numbers of the nodes that replicate the log now."""
+        """The numbers of the nodes that are to replicate the log."""
         return tuple(node for node, _ in self.members)
+
+    def is_kept_by(self, node: int) -> bool:
+        """Whether a node is to replicate the log, or still does."""
+        return node in (*self.nodes, *self.leaving_nodes)
+
+    @property
+    def leaving_nodes(self) -> tuple[int, ...]:
+        """Nodes that keep a replica until the change that is being carried out is settled.
+
+        A node that has lost its replica leaves and joins under the same number, and stays.
+        """
+        return tuple(dict.fromkeys(node for node, _ in self.leaving if node not in self.nodes))
+
+    @property
+    def joining_nodes(self) -> tuple[int, ...]:
+        """Nodes that are being filled, as far as the metadata knows."""
+        if not self.former:
+            return ()
+        return tuple(sorted(node for node, _ in set(self.members).difference(self.former)))
 
 
 class Topic(msgspec.Struct, frozen=True):

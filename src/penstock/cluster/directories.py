@@ -85,6 +85,21 @@ class Directories:
         """The log of one partition."""
         return self._topics / files / str(partition)
 
+    def partitions_of(self, files: str, topic_id: uuid.UUID) -> set[str]:
+        """Return the names in a topic's directory, partitions among them; none if it is another's.
+
+        An id that cannot be read explains nothing, so nothing is found under it.
+        """
+        directory = self._topics / files
+        if not self._disk.exists(directory):
+            return set()
+        try:
+            found = self._id_in(directory)
+        except Corruption as damage:
+            logger.error("topic id is damaged", extra={"reason": str(damage)})
+            return set()
+        return set(self._disk.names(directory)) if found == topic_id else set()
+
     def claim_topic(self, files: str, topic_id: uuid.UUID) -> None:
         """Make the topic's directory its own; leftovers of an older topic are moved away.
 

@@ -74,6 +74,11 @@ class Identity:
         self._save(saved)
         self._saved = saved
 
+    def forget(self, deleted: Collection[int]) -> None:
+        """Forget the incarnations in groups that are deleted; their numbers are not given again."""
+        if not self._saved.replaced.keys().isdisjoint(deleted):
+            self.replace((), deleted=deleted)
+
     def _save(self, saved: _Saved) -> None:
         path = self._data_dir / _FILE_NAME
         put_small_file(self._disk, path, msgspec.json.encode(saved))

@@ -281,10 +281,7 @@ class ClusterMetadata(RecordlessMachine):
         self._changed()
 
     def _remove_node(self, node_id: int) -> None:
-        held = sum(
-            node_id in (*replicas.nodes, *(node for node, _ in replicas.leaving))
-            for replicas in self.all_replicas()
-        )
+        held = sum(replicas.is_kept_by(node_id) for replicas in self.all_replicas())
         if held:
             raise Conflict(
                 f"node {node_id} still replicates {held} logs; drain it before it is removed"

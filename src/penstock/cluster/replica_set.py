@@ -336,6 +336,38 @@ class ReplicaSet:
         """Name directories that no topic explains."""
         await self._workplace.in_thread(lambda: self._directories.report_unknown(self._is_current))
 
+    async def find_leftovers(self, topics: list[Topic]) -> None:
+        """Look for files of replicas that were to go when the node stopped, before any is opened.
+
+        What the node was in groups that are gone by now is forgotten, too. `topics` must be those
+        of now. Files that this node keeps under another incarnation are not looked at: they may be
+        damaged, and those are kept for people to look at.
+        """
+
+        def look() -> None:
+            found.update(self._leftovers(topics))
+            self.identity.forget(deleted)
+
+        found: dict[int, Path] = {}
+        deleted = self._deleted_groups()
+        await self._tidy(look)
+        for group, directory in found.items():
+            logger.info("replica is left over", extra={"path": str(directory)})
+            self.unwanted.add(group, directory)
+            self.on_unwanted()
+
+    def _leftovers(self, topics: list[Topic]) -> Iterator[tuple[int, Path]]:
+        node = self.identity.member.node
+        for topic in topics:
+            names = self._directories.partitions_of(topic.files, topic.topic_id)
+            for number, replicas in enumerate(topic.replicas):
+                if str(number) in names and not replicas.is_kept_by(node):
+                    yield replicas.group, self._directories.partition(topic.files, number)
+        for number, shard in enumerate(self._metadata.shards):
+            directory = self._directories.group_shard(number)
+            if not shard.is_kept_by(node) and self._workplace.disk.exists(directory):
+                yield shard.group, directory
+
     def _is_mine(self, replicas: Replicas) -> bool:
         """True for replicas that this node keeps, also while it is on its way out."""
         member = tuple(self.identity.member_of(replicas.group))
@@ -406,10 +438,15 @@ class ReplicaSet:
             lambda group: group in wanted or group not in known or self._is_mine(known[group])
         )
         if certain := self.unwanted.take_certain():
+            await self._tidy(partial(self._discard_replicas, certain, self._deleted_groups()))
+
+    def _deleted_groups(self) -> set[int]:
+        """Groups to which this node has been a stranger, and which are gone."""
+        if not self._metadata.is_current:
             # A node that has not caught up does not know all groups that there are.
-            gone = self.identity.replaced.keys() - known.keys() - {METADATA_GROUP}
-            deleted = gone if self._metadata.is_current else set()
-            await self._tidy(partial(self._discard_replicas, certain, deleted))
+            return set()
+        known = {replicas.group for replicas in self._metadata.all_replicas()}
+        return self.identity.replaced.keys() - known - {METADATA_GROUP}
 
     def _discard_replicas(self, directories: dict[int, Path], deleted: set[int]) -> None:
         """Move the files of replicas away, and be a stranger to their groups from now on.

@@ -187,7 +187,7 @@ _DEFINITIONS = (
         SettingType.INT,
         _fixed("1"),
         _number(1, 32767),
-        "how many replicas must have a record before acks=all is answered",
+        "how many replicas must be in step for acks=all to be taken, at most as many as there are",
     ),
     SettingDefinition(
         "delete.retention.ms",

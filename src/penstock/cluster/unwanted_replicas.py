@@ -8,8 +8,9 @@ every decision that was made before it closed the replica, and a closed replica 
 nothing. Only a replica that is unwanted even then goes, and with it what the node was in the group:
 should it come back, it comes as a stranger.
 
-A node that stops before that leaves the files where they are: they do no harm, and a replica that
-comes back to its group goes on with them.
+A node that stops before that leaves the files where they are. The next start finds them, and they
+go the same way: they are as good as just closed. A replica that comes back to its group before that
+goes on with them.
 """
 
 from collections.abc import Callable

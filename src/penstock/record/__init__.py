@@ -42,7 +42,11 @@ from penstock.record.batch import (
     verify_checksum,
 )
 from penstock.record.compression import Codec, compress, decompress
-from penstock.record.partitioning import murmur2, partition_of_key
+from penstock.record.partitioning import (
+    murmur2,
+    partition_of_idempotency_key,
+    partition_of_key,
+)
 from penstock.record.records import (
     Record,
     batch_without_records,
@@ -88,6 +92,7 @@ __all__ = [
     "murmur2",
     "parse_priority",
     "parse_time_ms",
+    "partition_of_idempotency_key",
     "partition_of_key",
     "read_header",
     "rewrite_batch",

@@ -173,7 +173,7 @@ class Operator(Actor):
 
     async def _transfer(self, broker: Broker) -> None:
         if place := self._place(broker):
-            to = self._random.choice(broker.replicas_of(place))
+            to = self._random.choice(broker.replicas_of(place).nodes)
             await broker.operations.transfer_leader(place, to)
 
     async def _add_node(self, broker: Broker) -> None:

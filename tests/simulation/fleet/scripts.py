@@ -179,6 +179,24 @@ def partition_moves_away_and_back() -> None:
     play(script, nodes=3)
 
 
+def partition_moves_away_from_a_node_that_is_down() -> None:
+    """Its next start finds files of a replica that is not to be there; it may come back without."""
+
+    def script(play: Play) -> None:
+        play.create(1, [1, 2, 3])
+        play.publish(1, 3)
+        play.fleet.nodes[3].stop()
+        play.move(1, [1, 2])
+        play.fleet.become_whole()
+        play.wait_until_gone(3)
+        play.publish(2, 3)
+        play.move(1, [3, 2])
+        play.wait_until_gone(1)
+        play.publish(3, 3)
+
+    play(script, nodes=3)
+
+
 def disk_of_one_after_the_other_is_lost() -> None:
     """Each comes back as a stranger, and learns all that the others have kept."""
 
@@ -397,4 +415,5 @@ SCRIPTS = (
     disk_of_one_after_the_other_is_lost,
     first_member_is_down_until_its_partition_has_been_moved,
     partition_moves_away_and_back,
+    partition_moves_away_from_a_node_that_is_down,
 )

@@ -3,12 +3,14 @@
 import asyncio
 import re
 import uuid
+from collections import Counter
 from typing import Any
 
 import msgspec
 import pytest
 
 from penstock.broker import Broker, NewMessage, NewTopic, Published
+from penstock.client.publications import IdempotencyKeys
 from penstock.config import Address, NodeOptions
 from penstock.errors import (
     BatchTooLarge,
@@ -213,6 +215,25 @@ def test_messages_without_a_key_are_spread_evenly_whatever_is_published_beside_t
 
         partitions = [each.partition for each in plain]
         assert (partitions.count(0), partitions.count(1)) == (5, 5)
+
+    run(scene())
+
+
+def test_messages_of_the_client_are_spread_evenly_and_a_repeated_one_is_met() -> None:
+    async def scene() -> None:
+        broker = await started()
+        await broker.topics.create(NewTopic("wide", partitions=8))
+        keys = IdempotencyKeys()
+        messages = [
+            NewMessage(value=b"", idempotency_key=keys.next_key("wide")) for _ in range(400)
+        ]
+
+        placed = [(await publish(broker, each, topic="wide"))[0] for each in messages]
+        again = await publish(broker, *messages[::40], topic="wide")
+
+        assert Counter(each.partition for each in placed) == dict.fromkeys(range(8), 50)
+        assert all(each.is_duplicate for each in again)
+        assert [each.id for each in again] == [each.id for each in placed[::40]]
 
     run(scene())
 

@@ -1,5 +1,7 @@
 """Sessions of share groups, where members come without a word and go without one."""
 
+import asyncio
+
 import pytest
 
 from penstock.broker import Broker, NewTopic, encode_batch, share
@@ -86,10 +88,95 @@ def test_sessions_end_with_the_connection_that_used_them_last() -> None:
             use("idle", 1, connection=2)
         broker.share.connection_lost(3)
 
-        assert await acquired(broker, "other") == [(b"a", 1)]
+        assert await acquired(broker, "other") == [(b"a", 2)]
         with pytest.raises(ShareSessionNotFound):
             use("member", 1, connection=5)
         await broker.share.close_session(GROUP, "other")
         assert not broker.share._by_connection
+
+    run(scene())
+
+
+async def opened(broker: Broker, member: str, *, connection: int, partitions: int = 1) -> None:
+    """Let a member read the topic from its start."""
+    settings = {"share.auto.offset.reset": "earliest", "share.delivery.count.limit": "2"}
+    await broker.share.configure(GROUP, settings, ())
+    topic_id = broker.metadata.topics[TOPIC].public_id
+    added = {TopicPartition(TOPIC, number): topic_id for number in range(partitions)}
+    broker.share.open_session(GROUP, member, 0, added=added, forgotten=(), connection=connection)
+
+
+def test_a_record_that_kills_whoever_reads_it_becomes_a_dead_letter() -> None:
+    async def scene() -> None:
+        broker = await started_with(b"poison")
+        found = []
+
+        for life in range(3):
+            await opened(broker, "member", connection=life)
+            found.append(await acquired(broker, "member"))
+            broker.share.connection_lost(life)
+            await asyncio.sleep(0)
+
+        assert found == [[(b"poison", 1)], [(b"poison", 2)], []]
+        (letter,) = await broker.dead_letters.search(TOPIC)
+        assert (letter.value, letter.group) == (b"poison", GROUP)
+
+    run(scene())
+
+
+def test_what_a_member_holds_when_it_closes_its_session_has_cost_no_attempt() -> None:
+    async def scene() -> None:
+        broker = await started_with(b"a")
+        found = []
+
+        for life in range(3):
+            await opened(broker, "member", connection=life)
+            found.append(await acquired(broker, "member"))
+            await broker.share.close_session(GROUP, "member")
+
+        assert found == [[(b"a", 1)]] * 3
+
+    run(scene())
+
+
+def test_connections_that_the_node_closes_itself_cost_no_attempt() -> None:
+    async def scene() -> None:
+        broker = await started_with(b"a")
+        await opened(broker, "member", connection=1)
+        assert await acquired(broker, "member") == [(b"a", 1)]
+
+        broker.share.connection_lost(1, is_ours=True)
+
+        await opened(broker, "other", connection=2)
+        assert await acquired(broker, "other") == [(b"a", 1)]
+
+    run(scene())
+
+
+def test_records_that_were_in_no_answer_have_cost_no_attempt(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def scene() -> None:
+        broker = await started_with(b"a")
+        await opened(broker, "member", connection=1, partitions=2)
+        queue = broker.share._queue(TopicPartition(TOPIC, 1))
+        has_come, never = asyncio.Event(), asyncio.Event()
+
+        async def wait(*_: object) -> None:
+            has_come.set()
+            await never.wait()
+
+        with monkeypatch.context() as patch:
+            patch.setattr(queue, "wait_ready", wait)
+            answer = asyncio.ensure_future(
+                broker.share.acquire(GROUP, "member", records_max=10, wait_ms=0)
+            )
+            await has_come.wait()
+            broker.share.connection_lost(1)
+            answer.cancel()
+            await asyncio.wait([answer])
+
+        await opened(broker, "other", connection=2)
+        assert await acquired(broker, "other") == [(b"a", 1)]
 
     run(scene())

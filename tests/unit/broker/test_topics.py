@@ -1,8 +1,10 @@
 """Creating, changing and deleting topics through the broker."""
 
 import pytest
+from msgspec import structs
 
-from penstock.broker import NewTopic
+from penstock.broker import Broker, NewTopic
+from penstock.cluster.commands import RegisterNode
 from penstock.errors import (
     InvalidPartitionCount,
     InvalidReplication,
@@ -12,6 +14,7 @@ from penstock.errors import (
     TopicExists,
     TopicNotFound,
 )
+from penstock.ids import TopicPartition
 from tests.unit.broker.brokers import started
 from tests.unit.cluster.workplaces import run
 
@@ -30,6 +33,11 @@ from tests.unit.cluster.workplaces import run
         (NewTopic("new", settings={"retention.ms": "soon"}), InvalidSetting),
         (NewTopic("new", settings={"no.such": "1"}), InvalidSetting),
         (NewTopic("new", settings={"sqs.tags": '{"": "x"}'}), InvalidSetting),
+        (NewTopic("new", settings={"min.insync.replicas": "2"}), InvalidSetting),
+        (
+            NewTopic("new", assignments=[[1], [1]], settings={"min.insync.replicas": "2"}),
+            InvalidSetting,
+        ),
     ],
 )
 def test_a_topic_that_cannot_be_is_refused_with_and_without_a_dry_run(
@@ -98,5 +106,63 @@ def test_a_topic_cannot_shrink_and_a_missing_one_cannot_grow() -> None:
             await broker.topics.grow("nothing", 2)
         await broker.topics.grow("orders", 3)
         assert len(broker.partitions) == 3
+
+    run(scene())
+
+
+async def with_two_replicas(**settings: str) -> Broker:
+    """Return a broker with a topic that another node replicates, too; that one is never up."""
+    broker = await started()
+    (known,) = broker.metadata.nodes.values()
+    await broker.cluster.change(RegisterNode(structs.replace(known, node_id=2, incarnation=2)))
+    await broker.topics.create(NewTopic("pair", assignments=[[1, 2]], settings=settings))
+    return broker
+
+
+def test_no_more_replicas_can_be_asked_to_be_in_step_than_there_are() -> None:
+    async def scene() -> None:
+        broker = await with_two_replicas()
+        change = broker.topics.change_settings
+
+        for dry_run in (True, False):
+            with pytest.raises(InvalidSetting, match=r"replicas=3 is more than the 2 replicas"):
+                await change("pair", {"min.insync.replicas": "3"}, [], dry_run=dry_run)
+        await change("pair", {"min.insync.replicas": "2"}, [])
+
+        assert broker.metadata.topic("pair").settings == {"min.insync.replicas": "2"}
+
+    run(scene())
+
+
+def test_a_topic_that_asks_for_too_many_replicas_already_can_be_changed() -> None:
+    async def scene() -> None:
+        broker = await started()
+        kept = {"min.insync.replicas": "3"}
+        await broker.cluster.topics.change_settings(broker.metadata.topic("orders"), kept, [])
+
+        await broker.topics.change_settings("orders", kept | {"retention.ms": "1"}, [])
+        await broker.topics.grow("orders", 3)
+        await broker.topics.change_settings("orders", {}, ["min.insync.replicas"])
+
+        assert broker.metadata.topic("orders").settings == {"retention.ms": "1"}
+
+    run(scene())
+
+
+def test_replicas_are_not_taken_from_a_topic_that_could_take_no_records_then() -> None:
+    async def scene() -> None:
+        broker = await with_two_replicas(**{"min.insync.replicas": "2"})
+        place = TopicPartition("pair", 0)
+        reason = r"'pair' would have 1 replicas, and the topic's min.insync.replicas is 2"
+
+        with pytest.raises(InvalidReplication, match=reason):
+            await broker.operations.move(place, [1])
+        with pytest.raises(InvalidReplication, match=reason):
+            await broker.operations.drain(2, may_shrink=True)
+        assert not broker.metadata.draining
+        await broker.topics.change_settings("pair", {"min.insync.replicas": "1"}, [])
+        await broker.operations.move(place, [1])
+
+        assert broker.metadata.topic("pair").replicas[0].nodes == (1,)
 
     run(scene())

@@ -7,6 +7,7 @@ import types
 from collections.abc import Callable
 
 import pytest
+import typer
 from typer.testing import CliRunner, Result
 
 from penstock import __version__
@@ -235,6 +236,59 @@ def test_serve_hands_all_options_to_the_node(monkeypatch: pytest.MonkeyPatch) ->
 
     assert result.exit_code == 0
     assert started == [NodeOptions(kafka_port=0, segment_bytes=2**20)]
+
+
+@pytest.mark.parametrize(
+    ("args", "told"),
+    [
+        (("--json", "--no-such"), "--no-such"),
+        (("--json",), "Missing command"),
+        (("--json", "topic"), "Missing command"),
+        (("no-such-command", "--json"), "no-such-command"),
+        (("topic", "create", "--json"), "TOPIC"),
+        (("topic", "create", "t", "--partitions", "many", "--json"), "--partitions"),
+        (("produce", "t", "--header", "novalue", "--json"), "is not NAME=VALUE"),
+        (("--json", "consume", "t", "--no-such"), "--no-such"),
+    ],
+)
+def test_a_mistyped_command_is_told_as_json_where_json_is_asked_for(
+    args: tuple[str, ...], told: str
+) -> None:
+    result = run(*args)
+
+    assert result.exit_code == 2
+    error = json.loads(result.stderr)["error"]
+    assert error.keys() == {"type", "message", "retryable"}
+    assert error["type"] == "UsageError"
+    assert told in error["message"]
+    assert error["retryable"] is False
+
+
+def test_json_that_is_no_option_is_not_asked_for() -> None:
+    result = run("topic", "create", "--no-such", "--", "--json")
+
+    assert result.exit_code == 2
+    assert "Usage:" in result.stderr
+
+
+def test_what_a_person_does_not_confirm_is_told_as_json_where_json_is_asked_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("typer.confirm", lambda *_, **__: (_ for _ in ()).throw(typer.Abort))
+    monkeypatch.setattr("penstock.cli.topic.sys", types.SimpleNamespace(stdin=Terminal()))
+
+    told, as_json = run("topic", "delete", "t"), run("topic", "delete", "t", "--json")
+
+    assert (told.exit_code, as_json.exit_code) == (1, 1)
+    assert "Aborted" in told.stderr
+    assert json.loads(as_json.stderr)["error"]["type"] == "Aborted"
+
+
+class Terminal:
+    """Where a person types."""
+
+    def isatty(self) -> bool:
+        return True
 
 
 def test_a_node_that_cannot_start_tells_why_like_any_other_command(

@@ -1,11 +1,14 @@
 """Messages as they are written into requests, and results as they are read."""
 
+from collections import Counter
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
 import pytest
 
+from penstock.client import publications
 from penstock.client.publications import (
     IdempotencyKeys,
     Publication,
@@ -14,6 +17,7 @@ from penstock.client.publications import (
     publish_call,
 )
 from penstock.errors import InvalidRequest, NotLeader, TopicNotFound
+from penstock.record import partition_of_idempotency_key
 
 DONE = {"id": "0-7", "partition": 0, "offset": 7, "timestamp": 5}
 
@@ -80,12 +84,51 @@ def test_what_cannot_be_sent_is_refused_with_its_value() -> None:
 def test_a_publish_can_be_repeated_when_every_message_has_a_key() -> None:
     keys = IdempotencyKeys()
     plain = Publication(value="v")
-    first, second = keys.keyed(plain), keys.keyed(plain)
+    first, second = keys.keyed(plain, "orders"), keys.keyed(plain, "orders")
 
     assert first.idempotency_key != second.idempotency_key
-    assert keys.keyed(first) is first
+    assert keys.keyed(first, "orders") is first
     assert publish_call("orders", [first, second], "all").is_repeatable
     assert not publish_call("orders", [first, plain], "all").is_repeatable
+
+
+def partitions_of(those: Iterable[Publication], among: int) -> Counter[int]:
+    """Return how many messages each partition gets; all of them may go anywhere."""
+    return Counter(
+        partition_of_idempotency_key(each.idempotency_key or "", among) for each in those
+    )
+
+
+@pytest.mark.parametrize("among", [1, 3, 8, 12])
+def test_partitions_take_turns_whatever_is_published_beside_them(among: int) -> None:
+    keys = IdempotencyKeys()
+    plain: list[Publication] = []
+    for _ in range(10 * among):
+        plain.append(keys.keyed(Publication(value="v"), "orders"))
+        keys.keyed(Publication(value="v", key="anna"), "orders")
+        keys.keyed(Publication(value="v", partition=0), "orders")
+        keys.keyed(Publication(value="v"), "others")
+
+    assert partitions_of(plain, among) == dict.fromkeys(range(among), 10)
+
+
+def test_clients_do_not_all_begin_with_one_partition() -> None:
+    firsts = [IdempotencyKeys().keyed(Publication(value="v"), "orders") for _ in range(200)]
+
+    assert len(partitions_of(firsts, 4)) == 4
+
+
+def test_no_key_is_given_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(publications, "_SERIES_MAX", 2)
+    keys = IdempotencyKeys()
+    given = [
+        keys.keyed(Publication(value="v", key=key), topic).idempotency_key
+        for _ in range(50)
+        for topic in ("a", "b", "c")
+        for key in (None, "anna")
+    ]
+
+    assert len(set(given)) == len(given)
 
 
 def test_one_message_can_fail_alone() -> None:

@@ -6,10 +6,17 @@ from collections.abc import Callable
 from pathlib import Path
 from unittest.mock import patch
 
-from penstock.cluster.commands import Command, CreateTopic, DeleteTopic, encode_command
+from penstock.cluster.commands import (
+    ChangeReplicas,
+    Command,
+    CreateTopic,
+    DeleteTopic,
+    SettleReplicas,
+    encode_command,
+)
 from penstock.cluster.described import Replicas
 from penstock.cluster.machine import Machine
-from penstock.cluster.metadata import ClusterMetadata
+from penstock.cluster.metadata import METADATA_GROUP, ClusterMetadata
 from penstock.cluster.replica_set import ReplicaSet
 from penstock.config import NodeOptions
 from penstock.log import StateEntry
@@ -134,6 +141,81 @@ def test_a_replica_stays_until_the_node_knows_for_certain_that_it_is_unwanted() 
         assert here.own(GROUPS[0]) != own, "it would vote without knowing what it has voted"
         assert here.replicas.unwanted.take_certain() == {}
         assert len(closings) == 2
+
+    run(scene())
+
+
+def test_files_that_a_node_was_about_to_give_up_go_after_its_next_start() -> None:
+    async def scene() -> None:
+        machine = SimMachine()
+        files = [DATA / "groups" / "0", DATA / "topics" / "orders" / "0"]
+        kept = DATA / "topics" / "orders" / "1"
+        here = Scene(machine)
+        own = here.own(GROUPS[0])
+        create = CreateTopic("orders", TOPIC_ID, [(own,), (own,)], {})
+        here.carry_out(create)
+        await here.replicas.reconcile(list(here.metadata.topics.values()))
+        await turn(until=lambda: all(log.is_serving for log in here.replicas.logs()))
+        machine.disk.kill()
+
+        again = Scene(machine)
+        again.carry_out(create)
+        (topic,) = again.metadata.topics.values()
+        moved = topic.replicas[0].group
+        again.carry_out(ChangeReplicas(moved, (OTHER,)))
+        again.carry_out(SettleReplicas(moved, (OTHER,)))
+        again.metadata.shards[0] = Replicas(GROUPS[0], (), (OTHER,))
+        closings: list[None] = []
+        again.replicas.on_unwanted = lambda: closings.append(None)
+        topics = list(again.metadata.topics.values())
+        await again.replicas.find_leftovers(topics)
+        await again.replicas.reconcile(topics)
+        assert all(map(machine.disk.exists, files))
+        assert closings
+
+        for each in again.replicas.unwanted.uncertain():
+            each.is_certain = True
+        await again.replicas.reconcile(topics)
+
+        assert not any(map(machine.disk.exists, files))
+        assert machine.disk.exists(kept)
+        assert again.own(GROUPS[0]) != own != again.own(moved)
+        assert again.own(GROUPS[1]) == own
+
+    run(scene())
+
+
+def test_files_of_a_replica_that_is_to_begin_anew_are_no_leftovers() -> None:
+    async def scene() -> None:
+        machine = SimMachine()
+        here = Scene(machine)
+        await here.open()
+        machine.disk.kill()
+
+        again = Scene(machine)
+        # A crash came after the new incarnation and before the damaged files were moved away.
+        again.replicas.identity.replace([GROUPS[0]])
+        again.metadata.shards[1] = Replicas(GROUPS[1], (), (OTHER,), leaving=(again.own(2),))
+        await again.replicas.find_leftovers([])
+
+        assert again.replicas.unwanted.uncertain() == []
+
+    run(scene())
+
+
+def test_a_node_that_starts_forgets_what_it_was_in_groups_that_are_gone() -> None:
+    async def scene() -> None:
+        gone = 77
+        here = Scene(SimMachine())
+        here.replicas.identity.replace([METADATA_GROUP, GROUPS[0], gone])
+
+        here.metadata.is_current = False
+        await here.replicas.find_leftovers([])
+        assert gone in here.replicas.identity.replaced, "it may not have heard of the group yet"
+        here.metadata.is_current = True
+        await here.replicas.find_leftovers([])
+
+        assert here.replicas.identity.replaced.keys() == {METADATA_GROUP, GROUPS[0]}
 
     run(scene())
 

@@ -173,13 +173,19 @@ def _topic(topic: Topic, context: Context) -> wire.MetadataResponseTopic:
 def _partition(place: TopicPartition, context: Context) -> wire.MetadataResponsePartition:
     leader, term = context.broker.leader_of(place)
     error = None if leader >= 0 else Unavailable(f"nobody leads {place}")
-    nodes = tuple(BrokerId(node) for node in context.broker.replicas_of(place))
+    replicas = context.broker.replicas_of(place)
+    # As with Kafka, those that are to go are listed until they have gone.
+    nodes = tuple(BrokerId(node) for node in (*replicas.nodes, *replicas.leaving_nodes))
+    # One that is being filled counts only when it leads, which it does when it is full.
+    unfilled = set(replicas.joining_nodes) - {leader}
     return wire.MetadataResponsePartition(
         error_code=error_code(error, context.broker),
         partition_index=i32(place.partition),
         leader_id=BrokerId(leader),
         leader_epoch=i32(term),
         replica_nodes=nodes,
-        isr_nodes=tuple(node for node in nodes if context.broker.is_reachable(node)),
+        isr_nodes=tuple(
+            node for node in nodes if context.broker.is_reachable(node) and node not in unfilled
+        ),
         offline_replicas=tuple(node for node in nodes if not context.broker.is_reachable(node)),
     )

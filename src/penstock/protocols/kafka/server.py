@@ -60,7 +60,7 @@ class KafkaServer:
 
     def dismiss(self, connection: Connection) -> None:
         """Forget a connection, and end what lives no longer than it."""
-        self.broker.share.connection_lost(connection.number)
+        self.broker.share.connection_lost(connection.number, is_ours=self.is_draining)
         self._connections.discard(connection)
         self.statistics.connections = len(self._connections)
 
