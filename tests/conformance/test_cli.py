@@ -576,6 +576,9 @@ def test_share_groups_are_listed_beside_consumer_groups(
     assert (listed[group]["kind"], listed[group]["state"]) == ("consumer", "empty")
     rows = [line.split() for line in shown.splitlines()]
     assert [share_group, "share", "unknown", "share"] in rows
+    for asked in (("describe",), ("reset", "--to-earliest", "--topic", topic, "--dry-run")):
+        refused = penstock.run("group", asked[0], share_group, *asked[1:], code=1)
+        assert f"/v1/topics/TOPIC/groups/{share_group}" in refused.stderr.decode()
 
 
 def test_a_group_lags_by_the_age_of_the_first_message_that_it_has_yet_to_read(

@@ -113,6 +113,23 @@ def test_dead_letters_are_purged(node: NodeProcess) -> None:
     assert letters(node, topic) == []
 
 
+def test_topics_that_share_dead_letters_deal_with_their_own(node: NodeProcess) -> None:
+    grave = http_topic(node)
+    shared = {"delivery.dead.letter.topic": grave.rsplit("/", 1)[1]}
+    topic, other = http_topic(node, settings=shared), http_topic(node, settings=shared)
+    for path, value in ((topic, "mine"), (other, "theirs")):
+        publish_values(node, path, value)
+        reject_all(node, path, 1, reason="broken", group="g")
+    (theirs,) = letters(node, other)
+
+    assert [each["value"] for each in letters(node, topic)] == ["mine"]
+    assert [each["value"] for each in letters(node, grave)] == ["mine", "theirs"]
+    assert refusal(node, "GET", f"{topic}/dead-letters/{theirs['id']}")[0] == 404
+    assert ask(node, "POST", f"{topic}/dead-letters/redrive", dry_run=True)["moved"] == 1
+    assert ask(node, "POST", f"{topic}/dead-letters/purge") == {"purged": 1}
+    assert [each["value"] for each in letters(node, grave)] == ["theirs"]
+
+
 MISTAKES = [
     ("GET", "?max=0", {}, 400, "1..10000"),
     ("GET", "?after=x", {}, 400, "'x'"),

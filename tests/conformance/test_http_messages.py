@@ -389,6 +389,30 @@ def test_a_stream_pushes_no_more_than_its_credits_until_one_is_settled(node: Nod
     assert status["totals"]["unsettled"] == 4
 
 
+def test_a_stream_tells_why_it_ends(node: NodeProcess) -> None:
+    topic = http_topic(node)
+
+    with httpx.stream("GET", f"{node.http_url}{topic}/groups/g/stream", timeout=120) as response:
+        ask(node, "DELETE", topic)
+        (told,) = events(response)
+
+    assert told["error"]["type"] == "TopicNotFound"
+
+
+def test_what_is_nested_too_deeply_is_refused(node: NodeProcess) -> None:
+    topic = http_topic(node)
+    deep = b"[" * 100_000 + b"]" * 100_000
+
+    for path, body in (
+        (f"{topic}/publish", b'{"value": %s}' % deep),
+        (f"{topic}/messages", b'{"messages": [{"value": %s}]}' % deep),
+        ("/tasks", b'{"type": "deep", "payload": %s}' % deep),
+    ):
+        response = httpx.post(f"{node.http_url}{path}", content=body, timeout=120)
+        assert response.status_code == 400, response.text
+        assert "nested too deeply" in response.text
+
+
 def test_the_life_of_a_message_is_told(node: NodeProcess) -> None:
     topic = http_topic(node)
     group = f"{topic}/groups/g"
@@ -444,6 +468,7 @@ MISTAKES = [
     ("POST", "/groups/g/ack", {}, 400, "receipts"),
     ("POST", "/groups/g/nack", {"receipts": ["0.1.0"], "delay": "8d"}, 400, "604800"),
     ("GET", "/groups/g/stream?credits=0", {}, 400, "1..10000"),
+    ("GET", f"/groups/{'g' * 250}/stream", {}, 400, "1 to 249 bytes"),
     ("GET", "/groups/g/stream?lease=never", {}, 400, "'never'"),
     ("GET", "/records?max=0", {}, 400, "1..10000"),
     ("GET", "/records?max=x", {}, 400, "'x'"),

@@ -4,7 +4,16 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from confluent_kafka import AcknowledgeType, Message, ShareConsumer
+from confluent_kafka import (
+    AcknowledgeType,
+    Consumer,
+    ConsumerGroupTopicPartitions,
+    KafkaError,
+    KafkaException,
+    Message,
+    ShareConsumer,
+    TopicPartition,
+)
 from confluent_kafka.admin import (
     AlterConfigOpType,
     ConfigEntry,
@@ -18,6 +27,7 @@ from kio.schema.describe_share_group_offsets.v1 import request as describe_in
 from kio.schema.errors import ErrorCode
 from kio.schema.list_groups.v5 import request as list_in
 from kio.schema.share_group_describe.v1 import request as group_describe_in
+from kio.schema.share_group_heartbeat.v1 import request as beat_in
 from kio.schema.types import GroupId, TopicName
 from kio.static.primitive import i32, i64
 
@@ -300,3 +310,68 @@ def test_offsets_of_a_share_group_that_does_not_exist_are_not_found(node: NodePr
     assert move(node, group, topic, 0)[0] is ErrorCode.group_id_not_found
     assert forget_offsets(node, group, topic)[0] is ErrorCode.group_id_not_found
     assert delete_group(node, group) is ErrorCode.group_id_not_found
+
+
+def commit(node: NodeProcess, group: str, topic: str) -> KafkaError | None:
+    """Commit the first offset of a topic for a consumer group without members."""
+    admin = new_admin(node)
+    place = ConsumerGroupTopicPartitions(group, [TopicPartition(topic, 0, 0)])
+    try:
+        (future,) = admin.alter_consumer_group_offsets([place]).values()
+        (found,) = future.result(DEADLINE_S).topic_partitions
+    except KafkaException as error:
+        refused: KafkaError = error.args[0]
+        return refused
+    return found.error  # type: ignore[no-any-return]
+
+
+def first_error(consumer: Consumer | ShareConsumer) -> KafkaError:
+    """The error by which a consumer learns that it cannot be a member of its group."""
+    deadline = time.monotonic() + DEADLINE_S
+    while time.monotonic() < deadline:
+        try:
+            found = consumer.poll(1.0)
+        except KafkaException as error:
+            return error.args[0]  # type: ignore[no-any-return]
+        for message in [found] if isinstance(found, Message) else found or ():
+            if message.error() is not None:
+                return message.error()  # type: ignore[no-any-return]
+    raise AssertionError("nobody objected")
+
+
+def test_a_share_group_and_a_consumer_group_cannot_have_one_name(node: NodeProcess) -> None:
+    topic = new_topic(node)
+    publish(node, topic, [b"one"])
+    group, other = new_group(node), unique("consumers")
+    with open_share_consumer(node, group, topic) as consumer:
+        poll(consumer)
+        consumer.commit_sync()
+    assert commit(node, other, topic) is None
+    settings = {"bootstrap.servers": node.bootstrap, "group.id": group}
+
+    refused = commit(node, group, topic)
+    errors = []
+    for protocol in ("classic", "consumer"):
+        member = Consumer({**settings, "group.protocol": protocol})
+        member.subscribe([topic])
+        errors.append(first_error(member).code())
+        member.close()
+    with WireClient(node.kafka_port) as client:
+        beat = client.ask(
+            beat_in.ShareGroupHeartbeatRequest(
+                group_id=GroupId(other),
+                member_id="m",
+                member_epoch=i32(0),
+                rack_id=None,
+                subscribed_topic_names=(TopicName(topic),),
+            )
+        )
+
+    assert refused is not None
+    assert refused.code() == KafkaError.GROUP_ID_NOT_FOUND
+    # librdkafka gives up when it is told that there is no such group.
+    assert errors == [KafkaError.INCONSISTENT_GROUP_PROTOCOL, KafkaError._FATAL]
+    assert beat.error_code is ErrorCode.group_id_not_found
+    assert ask_positions(node, group) == (ErrorCode.none, {topic: [(1, 0, ErrorCode.none)]})
+    assert delete_group(node, other) is ErrorCode.none
+    assert ask_positions(node, group) == (ErrorCode.none, {topic: [(1, 0, ErrorCode.none)]})

@@ -422,6 +422,26 @@ def test_messages_of_a_queue_that_is_created_again_have_other_ids(sqs: Sqs) -> N
     assert second["MessageId"] != first["MessageId"]
 
 
+def test_receipts_of_a_queue_that_was_there_before_are_refused(sqs: Sqs) -> None:
+    url = new_queue(sqs)
+    sqs.send_message(QueueUrl=url, MessageBody="one")
+    (message,) = receive(sqs, url)
+    sqs.delete_queue(QueueUrl=url)
+    sqs.create_queue(QueueName=url.rpartition("/")[2])
+    old = {"QueueUrl": url, "ReceiptHandle": message["ReceiptHandle"]}
+    entry = {"Id": "1", "ReceiptHandle": message["ReceiptHandle"]}
+
+    deleted = sqs.delete_message_batch(QueueUrl=url, Entries=[entry])
+
+    assert refused(sqs.delete_message, **old) == "ReceiptHandleIsInvalid"
+    assert refused(sqs.change_message_visibility, **old, VisibilityTimeout=1) == (
+        "ReceiptHandleIsInvalid"
+    )
+    assert [(each["Code"], each["SenderFault"]) for each in deleted["Failed"]] == [
+        ("ReceiptHandleIsInvalid", True)
+    ]
+
+
 def test_bad_requests_get_the_codes_of_the_real_service(sqs: Sqs) -> None:
     url = new_queue(sqs)
     fifo_url = new_queue(sqs, ".fifo", FifoQueue="true")

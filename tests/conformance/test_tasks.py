@@ -325,3 +325,16 @@ def test_an_application_that_is_none_is_a_usage_error(name: str) -> None:
 
     assert done.returncode == 2
     assert "MODULE:APP" in done.stderr
+
+
+def test_a_payload_of_another_door_that_is_nested_too_deeply_is_text(
+    node: NodeProcess, client: Client
+) -> None:
+    kind = unique("deep")
+    deep = "[" * 100_000 + "]" * 100_000
+    client.tasks.enqueue(kind, 1)
+    client.publish(f"tasks.{kind}", deep)
+
+    leased = client.tasks.lease([kind], count_max=2, wait_s=10)
+
+    assert [each.payload for each in leased] == [1, deep]

@@ -4,6 +4,9 @@ Dead letters are records of a topic of their own, which any reader can read. Whi
 dealt with is kept in the books of a queue group that no consumer uses: what is settled there was
 redriven, replaced or purged, and is not listed any more.
 
+Topics may share one topic of dead letters. Asked for by the name of a topic, only those that came
+from it are meant; asked for by the name of the topic that they are in, all of them.
+
 Crash cases: a redrive publishes first and settles after that. Between the two the dead letter is
 still listed, and redriving it again publishes nothing new for as long as the destination remembers
 its idempotency key; after that time the message is there twice, but never lost.
@@ -78,6 +81,7 @@ class DeadLetterFilter(msgspec.Struct, frozen=True, kw_only=True):
     """Part of the reason or of the last error."""
     key: bytes | None = None
     ids: frozenset[str] | None = None
+    source_topic: str | None = None
 
     def matches(self, letter: DeadLetter) -> bool:
         """True when a dead letter is meant."""
@@ -85,6 +89,7 @@ class DeadLetterFilter(msgspec.Struct, frozen=True, kw_only=True):
             (self.group is None or letter.group == self.group)
             and (self.key is None or letter.key == self.key)
             and (self.ids is None or letter.id in self.ids)
+            and (self.source_topic is None or letter.source_topic == self.source_topic)
             and (self.reason is None or self.reason in letter.reason or self.reason in letter.error)
         )
 
@@ -138,9 +143,18 @@ class DeadLetters:
         """Return where the dead letters of a topic are; a topic of dead letters is its own."""
         self._cluster.metadata.topic(topic)
         name = self._cluster.replicas.group_settings(topic, group).dead_letter_topic
-        if topic.endswith(DEAD_LETTER_SUFFIX) and name not in self._cluster.metadata.topics:
+        if name not in self._cluster.metadata.topics and self._takes_dead_letters(topic):
             return topic
         return name
+
+    def _takes_dead_letters(self, topic: str) -> bool:
+        """True for the name of dead letters, and for what a topic or a group names as theirs."""
+        settings_of = self._cluster.replicas.group_settings
+        return topic.endswith(DEAD_LETTER_SUFFIX) or any(
+            settings_of(name, group).dead_letter_topic == topic
+            for name, found in self._cluster.metadata.topics.items()
+            for group in ("", *found.groups)
+        )
 
     async def search(
         self,
@@ -262,6 +276,8 @@ class DeadLetters:
         """Yield what matches, page by page, partition by partition."""
         begin = _position(after) if after is not None else _Position(0, -1)
         grave = self._grave(topic, wanted)
+        if grave != topic:
+            wanted = msgspec.structs.replace(wanted, source_topic=topic)
         found = self._cluster.metadata.topics.get(grave)
         if found is None:
             # Nothing has died yet.

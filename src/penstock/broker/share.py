@@ -129,9 +129,15 @@ class ShareGroups:
 
     def names(self) -> list[str]:
         """Return the groups that have joined once, whoever coordinates them."""
-        read = {group for topic in self._cluster.metadata.topics.values() for group in topic.groups}
-        known = self._cluster.metadata.share_groups
-        return [each for each in known if each in read or each in self._groups]
+        return [each for each in self._cluster.metadata.share_groups if self.is_name(each)]
+
+    def is_name(self, group_id: str) -> bool:
+        """True for a group that has joined once. One that was only configured may be any kind."""
+        metadata = self._cluster.metadata
+        return group_id in metadata.share_groups and (
+            group_id in self._groups
+            or any(group_id in topic.groups for topic in metadata.topics.values())
+        )
 
     def members_of(self, group_id: str) -> ShareGroup:
         """Return the members of a group that this node coordinates; an empty group has none."""

@@ -123,7 +123,7 @@ class Traces:
         """Return what happened before the release, and the offset that it gave."""
         log = partition.log.log
         trace = StageTrace(number)
-        steps: list[TraceStep] = []
+        steps: list[tuple[int, TraceStep]] = []
         first_index = max(index_and_place(number)[0], log.first_index)
         end_index = partition.log.applied_index + 1
         if offset is not None:
@@ -133,21 +133,29 @@ class Traces:
                 break
             for event in decode_events(entry.payload):
                 if isinstance(event, StageEvent):
-                    steps += trace.follow(event, entry.index)
+                    steps += [(entry.index, each) for each in trace.follow(event, entry.index)]
             await self._give_way(partition, count)
-        is_gone = offset is None and trace.due_ms is not None and not trace.is_cancelled
-        if is_gone and not partition.stage.is_waiting(number):
-            offset = await self._released_at(partition, number, trace.due_ms or 0)
-        return steps, offset
+        if offset is None and not partition.stage.is_waiting(number):
+            offset = await self._released_at(partition, number, trace)
+            if offset is not None:
+                end_index = _index_of(partition, offset)
+        return [step for index, step in steps if index < end_index], offset
 
-    async def _released_at(self, partition: Partition, number: int, due_ms: int) -> int | None:
-        """Return the offset of a message that was released: not before it was due."""
+    async def _released_at(
+        self, partition: Partition, number: int, trace: StageTrace
+    ) -> int | None:
+        """Return the offset of a message that was released: when due, and before it was cancelled.
+
+        None for one that was cancelled in time, and for one that the log holds no more.
+        """
         log = partition.log.log
         name = stage_id(partition.place.partition, number).encode()
-        first = partition.find_time(due_ms)
+        first = None if trace.due_ms_min is None else partition.find_time(trace.due_ms_min)
         if first is None:
             return None
-        for index in range(_index_of(partition, first.offset), partition.log.applied_index + 1):
+        begin_index = max(_index_of(partition, first.offset), index_and_place(number)[0])
+        end_index = trace.cancelled_index or partition.log.applied_index + 1
+        for index in range(begin_index, end_index):
             row, payload = log.payload_at(index)
             if row.kind == EntryKind.RECORDS and payload and read_header(payload).is_release:
                 for record in decode_records(payload):

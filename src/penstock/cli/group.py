@@ -149,6 +149,8 @@ def reset(
     if members and not dry_run:
         raise GroupNotEmpty(f"reset group {name}: it has {len(members)} members")
     committed = groups.committed(name)
+    if not committed:
+        groups.check_no_share_group(name, f"reset group {name}")
     if not committed and not wanted:
         raise GroupNotFound(f"reset group {name}: it has no offsets; --topic gives it some")
     partitions = _chosen(wanted, admin) if wanted else sorted(committed)

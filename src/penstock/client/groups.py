@@ -73,6 +73,7 @@ class Groups:
         members = tuple(_member(each) for each in described.members)
         committed = self.committed(name)
         if not members and not committed and _word(described.state) in {"dead", "unknown"}:
+            self.check_no_share_group(name, f"describe group {name}")
             raise GroupNotFound(f"describe group {name}: there is no such consumer group")
         return GroupDescription(
             name=name,
@@ -83,6 +84,15 @@ class Groups:
             members=members,
             progress=self._with_ages(self._progress(members, committed)),
         )
+
+    def check_no_share_group(self, name: str, doing: str) -> None:
+        """Raise for a share group: it has a position for each message, and no offsets."""
+        if any(each.name == name for each in self.list_with_share_groups() if each.kind == "share"):
+            path = f"/v1/topics/TOPIC/groups/{name}"
+            raise GroupNotFound(
+                f"{doing}: it is a share group; over HTTP, GET {path} shows it and POST"
+                f" {path}/reset moves it"
+            )
 
     def members(self, name: str) -> tuple[MemberDescription, ...]:
         """Return the members that a group has at this moment; an unknown group has none."""

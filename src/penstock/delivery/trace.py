@@ -71,32 +71,39 @@ class TraceStep(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StageTrace:
-    """Follows one scheduled message until it is in the log."""
+    """Follows one scheduled message until it is in the log.
+
+    Events that came too late have no effect, but are in the log like any other. So the caller, who
+    can tell at which entry the message was released, leaves out what is told of later ones.
+    """
 
     def __init__(self, number: int) -> None:
         self._number = number
-        self.due_ms: int | None = None
-        self.is_cancelled = False
+        self.due_ms_min: int | None = None
+        """The earliest of the times that it was given: it was not released before."""
+        self.cancelled_index: int | None = None
 
     def follow(self, event: StageEvent, index: int) -> Iterator[TraceStep]:
         """Yield the steps that an event means for the message; `index` is that of its entry."""
+        if self.cancelled_index is not None:
+            return
         match event:
             case Staged(dues, _, at_ms):
                 own_index, place = index_and_place(self._number)
                 if index == own_index:
-                    due_ms = self.due_ms = unpack_numbers(dues)[place]
+                    due_ms = self.due_ms_min = unpack_numbers(dues)[place]
                     yield TraceStep(
                         kind=TraceKind.SCHEDULED, at_ms=at_ms, detail=f"due at {due_ms}"
                     )
             case StageMoved(numbers, due_ms, at_ms):
                 if self._number in unpack_numbers(numbers):
-                    self.due_ms = due_ms
+                    self.due_ms_min = min(due_ms, self.due_ms_min or due_ms)
                     yield TraceStep(
                         kind=TraceKind.SCHEDULED, at_ms=at_ms, detail=f"moved, due at {due_ms}"
                     )
             case StageCancelled(numbers, at_ms):
                 if self._number in unpack_numbers(numbers):
-                    self.is_cancelled = True
+                    self.cancelled_index = index
                     yield TraceStep(kind=TraceKind.CANCELLED, at_ms=at_ms)
 
 

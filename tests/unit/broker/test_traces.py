@@ -111,6 +111,31 @@ def test_a_scheduled_message_tells_of_its_wait_and_its_release() -> None:
     run(scene())
 
 
+def test_changes_that_came_too_late_are_not_told_of_a_scheduled_message() -> None:
+    async def scene() -> None:
+        broker = await started_with()
+        clock = LoopClock()
+        message = NewMessage(value=b"later", partition=0, deliver_at_ms=clock.now_ms() + 5_000)
+        (published,) = await broker.messages.publish(TOPIC, [message])
+        assert isinstance(published, Published)
+        await receive(broker, wait_ms=20_000)
+        await asyncio.sleep(0.1)
+        told = await broker.queues.trace(TOPIC, published.id)
+
+        for change in (
+            broker.schedule.move(TOPIC, [published.id], clock.now_ms() + 60_000),
+            broker.schedule.cancel(TOPIC, [published.id]),
+            broker.schedule.release(TOPIC, [published.id]),
+        ):
+            (outcome,) = await change
+            assert isinstance(outcome, MessageNotFound)
+
+        assert [step.kind for step in told[:2]] == [K.SCHEDULED, K.RELEASED]
+        assert await broker.queues.trace(TOPIC, published.id) == told
+
+    run(scene())
+
+
 def test_what_is_not_there_cannot_be_traced() -> None:
     async def scene() -> None:
         broker = await started_with(b"a")

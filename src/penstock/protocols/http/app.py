@@ -76,7 +76,7 @@ def create_app(
         *topic_endpoints(view),
         *publishing_endpoints(view, failures, bytes_max=body_bytes_max),
         *receiving_endpoints(view, failures),
-        *streaming_endpoints(view),
+        *streaming_endpoints(view, failures),
         *group_endpoints(view),
         *dead_letter_endpoints(view, bytes_max=body_bytes_max),
         *schedule_endpoints(view, failures),

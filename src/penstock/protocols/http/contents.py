@@ -23,7 +23,15 @@ def to_bytes(name: str, content: Any, encoding: Encoding) -> bytes | None:
             return content.encode()
         except UnicodeEncodeError as error:
             raise InvalidRequest(f"{name} holds half a surrogate pair at {error.start}") from None
-    return msgspec.json.encode(content)
+    return encode_content(name, content)
+
+
+def encode_content(name: str, content: Any) -> bytes:
+    """Return JSON as it is stored, or raise `InvalidRequest`."""
+    try:
+        return msgspec.json.encode(content)
+    except RecursionError:
+        raise InvalidRequest(f"{name} is nested too deeply") from None
 
 
 def _from_base64(name: str, content: Any) -> bytes:

@@ -66,7 +66,9 @@ def _looking(view: NodeView) -> list[Endpoint]:
             name="dead-letters",
             summary="Dead letters of a topic",
             description="Oldest first in each partition. Those that were sent back, replaced or"
-            " purged are not listed.",
+            " purged are not listed. Where topics share a topic of dead letters, each has its own"
+            " of them, and the name of the shared topic stands for all. A group with a topic of"
+            " dead letters of its own is named by `group`.",
             parameters=(
                 TOPIC,
                 text_query("group", "Only those of this queue group."),

@@ -79,6 +79,9 @@ def decode_body(body: bytes, kind: type[Body], *, name: str = "the body") -> Bod
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         shown = body[:200].decode(errors="replace")
         raise InvalidRequest(f"{name} is {shown!r}: {error}") from error
+    except RecursionError:
+        shown = body[:200].decode(errors="replace")
+        raise InvalidRequest(f"{name} is {shown!r}: it is nested too deeply") from None
 
 
 async def read_bytes(request: Request, bytes_max: int) -> bytes:

@@ -106,7 +106,7 @@ def _read_values(content: bytes) -> tuple[Acks, list[bytes]] | None:
     try:
         body = _decode_values(content)
         values = [each.value.encode() for each in body.messages]
-    except (msgspec.MsgspecError, UnicodeEncodeError):
+    except (msgspec.MsgspecError, UnicodeEncodeError, RecursionError):
         return None
     return (body.acks, values) if 1 <= len(values) <= BATCH_MAX else None
 

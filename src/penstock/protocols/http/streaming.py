@@ -5,6 +5,9 @@ receive would answer with, and its id is the message's. `credits` messages of ea
 out at a time: each ack, nack or reject of one of them, and each lease that ends, lets the next one
 come. A comment is sent when nothing happens, so that both sides notice when the other is gone. What
 was sent to a client that went away comes back when its lease ends.
+
+What is wrong from the start is answered as for any request. What goes wrong later, such as the
+deletion of the topic, is the last event, `error`, with the JSON of a failure.
 """
 
 import itertools
@@ -14,7 +17,9 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
-from penstock.errors import InvalidRequest, ShuttingDown
+from penstock.broker import Message
+from penstock.errors import InvalidRequest, PenstockError, ShuttingDown
+from penstock.protocols.http.answers import FailureAnswer
 from penstock.protocols.http.endpoints import (
     FAILURES,
     GROUP,
@@ -25,6 +30,7 @@ from penstock.protocols.http.endpoints import (
     text_query,
 )
 from penstock.protocols.http.exchange import read_query_number
+from penstock.protocols.http.failures import Failures
 from penstock.protocols.http.receiving import LEASE_MS_MAX, show_message
 from penstock.protocols.http.times import read_duration_ms
 from penstock.protocols.http.view import NodeView
@@ -35,7 +41,7 @@ _WAIT_MS = 15_000
 _NUMBERS = itertools.count(1)
 
 
-def streaming_endpoints(view: NodeView) -> list[Endpoint]:
+def streaming_endpoints(view: NodeView, failures: Failures) -> list[Endpoint]:
     """The push stream."""
 
     async def stream(request: Request) -> Response:
@@ -47,7 +53,10 @@ def streaming_endpoints(view: NodeView) -> list[Endpoint]:
         lease_ms = None if lease is None else read_duration_ms("lease", lease, max_ms=LEASE_MS_MAX)
         group = request.path_params["group"]
         settings = view.queues.settings_of(topic, group)
-        pushed = _push(view, topic, group, credits_max=most, lease_ms=lease_ms or settings.lease_ms)
+        source = _Source(
+            view, topic, group, credits_max=most, lease_ms=lease_ms or settings.lease_ms
+        )
+        pushed = _push(source, await source.receive(wait_ms=0), failures)
         return StreamingResponse(
             pushed, media_type="text/event-stream", headers={"Cache-Control": "no-store"}
         )
@@ -59,7 +68,7 @@ def streaming_endpoints(view: NodeView) -> list[Endpoint]:
             summary="Have messages pushed",
             description="Server-sent events, each with the JSON of one message. At most `credits`"
             " of each partition are out at a time; answers over ack, nack and reject let more"
-            " come.",
+            " come. An event `error` ends the stream.",
             parameters=(
                 TOPIC,
                 GROUP,
@@ -77,25 +86,47 @@ def streaming_endpoints(view: NodeView) -> list[Endpoint]:
     ]
 
 
+class _Source:
+    """Where the messages of a stream come from."""
+
+    def __init__(
+        self, view: NodeView, topic: str, group: str, *, credits_max: int, lease_ms: int
+    ) -> None:
+        self._queues = view.queues
+        self._topic = topic
+        self._group = group
+        self._credits_max = credits_max
+        self._lease_ms = lease_ms
+        self._consumer = f"stream-{view.node_id}-{next(_NUMBERS)}"
+
+    async def receive(self, *, wait_ms: int) -> list[Message]:
+        """Return what is ready, as far as there are credits."""
+        return await self._queues.receive(
+            self._topic,
+            self._group,
+            count_max=self._credits_max,
+            wait_ms=wait_ms,
+            lease_ms=self._lease_ms,
+            consumer=self._consumer,
+            consumer_in_flight_max=self._credits_max,
+        )
+
+
 async def _push(
-    view: NodeView, topic: str, group: str, *, credits_max: int, lease_ms: int
+    source: _Source, messages: list[Message], failures: Failures
 ) -> AsyncIterator[bytes]:
-    consumer = f"stream-{view.node_id}-{next(_NUMBERS)}"
+    """Yield events: of the messages that are there, and then of those that come."""
     while True:
-        try:
-            messages = await view.queues.receive(
-                topic,
-                group,
-                count_max=credits_max,
-                wait_ms=_WAIT_MS,
-                lease_ms=lease_ms,
-                consumer=consumer,
-                consumer_in_flight_max=credits_max,
-            )
-        except ShuttingDown:
-            return
         for message in messages:
             content = msgspec.json.encode(show_message(message))
             yield b"event: message\nid: %s\ndata: %s\n\n" % (message.id.encode(), content)
+        try:
+            messages = await source.receive(wait_ms=_WAIT_MS)
+        except ShuttingDown:
+            return
+        except PenstockError as error:
+            answer = FailureAnswer(error=failures.of(error))
+            yield b"event: error\ndata: %s\n\n" % msgspec.json.encode(answer)
+            return
         if not messages:
             yield b": nothing new\n\n"

@@ -11,6 +11,7 @@ from starlette.responses import Response
 
 from penstock.broker import LeasedTask, NewTask, TaskStatus, TypeStatus
 from penstock.errors import InvalidRequest
+from penstock.protocols.http.contents import encode_content
 from penstock.protocols.http.endpoints import FAILURES, Answer, Endpoint, Parameter, Shortcut
 from penstock.protocols.http.exchange import decode_body, encode_json, json_response
 from penstock.protocols.http.publishing import read_priority
@@ -57,7 +58,7 @@ def _enqueuing(view: NodeView, bytes_max: int) -> list[Endpoint]:
         task = await view.tasks.enqueue(
             NewTask(
                 type=body.type,
-                payload=msgspec.json.encode(body.payload),
+                payload=encode_content("payload", body.payload),
                 priority=read_priority(body.priority),
                 max_retries=body.max_retries,
                 idempotency_key=body.idempotency_key,
@@ -283,9 +284,12 @@ def _show_payload(
     if payload is None:
         return None, UNSET
     try:
-        return msgspec.json.decode(payload), UNSET
-    except (msgspec.MsgspecError, UnicodeDecodeError):
+        msgspec.json.decode(payload)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         pass
+    else:
+        # What could be read need not be written again, for which it could be nested too deeply.
+        return msgspec.Raw(payload), UNSET
     try:
         return payload.decode(), "text"
     except UnicodeDecodeError:

@@ -16,7 +16,7 @@ from kio.schema.sync_group.v5 import response as sync_out
 from kio.static.primitive import i32
 
 from penstock.broker import Broker
-from penstock.errors import MemberIdRequired, PenstockError
+from penstock.errors import InconsistentGroupProtocol, MemberIdRequired, PenstockError
 from penstock.groups import (
     Heartbeat,
     Joined,
@@ -81,6 +81,8 @@ async def _join_group(request: Request, message: join_in.JoinGroupRequest, reply
 
 async def _joined(message: join_in.JoinGroupRequest, request: Request) -> Joined:
     groups, client = request.context.broker.groups, request.context.client
+    if request.context.broker.share.is_name(message.group_id):
+        raise InconsistentGroupProtocol(f"{message.group_id!r} is a share group")
     version = request.header.version
     session_ms = milliseconds(message.session_timeout)
     rebalance_ms = milliseconds(message.rebalance_timeout)

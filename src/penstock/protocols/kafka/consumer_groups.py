@@ -22,7 +22,7 @@ from penstock.groups import (
 from penstock.protocols.kafka.api import Api, Context, plain_api
 from penstock.protocols.kafka.codec import NO_THROTTLE, milliseconds
 from penstock.protocols.kafka.errors import error_fields
-from penstock.protocols.kafka.group_admin import authorized_operations
+from penstock.protocols.kafka.group_admin import authorized_operations, check_no_share_group
 
 _CONSUMER_MEMBER = 1
 _NO_INTERVAL = i32Timedelta.parse(dt.timedelta(0))
@@ -41,6 +41,7 @@ async def _heartbeat(
 ) -> beat_out.ConsumerGroupHeartbeatResponse:
     groups = context.broker.groups
     try:
+        check_no_share_group(request.group_id, context.broker)
         answer = await groups.ask(
             request.group_id, lambda ticket: _command(request, context, ticket)
         )

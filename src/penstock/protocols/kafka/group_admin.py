@@ -14,7 +14,7 @@ from kio.schema.types import GroupId
 from kio.static.primitive import i32
 
 from penstock.broker import Broker
-from penstock.errors import InvalidGroupId, NotCoordinator, PenstockError
+from penstock.errors import GroupNotFound, InvalidGroupId, NotCoordinator, PenstockError
 from penstock.groups import DeleteGroup, DescribeGroup, GroupDescribed, GroupsListed
 from penstock.protocols.kafka.api import Api, Context, plain_api
 from penstock.protocols.kafka.codec import NO_THROTTLE
@@ -46,6 +46,25 @@ def check_coordinator(group_id: str, broker: Broker) -> None:
     node = broker.coordinator_of(group_id)
     if node.node_id != broker.node_id:
         raise NotCoordinator(f"share group {group_id!r} is coordinated by node {node.node_id}")
+
+
+def check_no_share_group(group_id: str, broker: Broker) -> None:
+    """Raise when a consumer group is asked for by the name of a share group."""
+    if broker.share.is_name(group_id):
+        raise GroupNotFound(f"{group_id!r} is a share group, not a consumer group")
+
+
+async def check_no_consumer_group(group_id: str, broker: Broker) -> None:
+    """Raise when a share group is asked for by the name of a consumer group.
+
+    Both kinds share their names, as in Kafka: deleting one by its name must not hit the other.
+    """
+    if broker.share.is_name(group_id):
+        return
+    for answer in await broker.groups.list_groups(frozenset(), frozenset()):
+        assert isinstance(answer, GroupsListed), answer
+        if any(group.group_id == group_id for group in answer.groups):
+            raise GroupNotFound(f"{group_id!r} is a consumer group, not a share group")
 
 
 def authorized_operations(*, is_asked_for: bool) -> i32:
@@ -181,13 +200,27 @@ async def _delete_groups(
 
 async def _deleted(group_id: GroupId, context: Context) -> ErrorCode:
     try:
-        if group_id in context.broker.metadata.share_groups:
-            check_coordinator(group_id, context.broker)
-            await context.broker.share.delete(group_id)
-            return ErrorCode.none
-        await context.broker.groups.ask(
-            group_id, lambda ticket: DeleteGroup(ticket=ticket, group_id=group_id)
-        )
+        if context.broker.share.is_name(group_id):
+            await _delete_share_group(group_id, context.broker)
+        else:
+            await _delete_consumer_group(group_id, context.broker)
     except PenstockError as error:
         return error_code(error, context.broker)
     return ErrorCode.none
+
+
+async def _delete_share_group(group_id: GroupId, broker: Broker) -> None:
+    check_coordinator(group_id, broker)
+    await broker.share.delete(group_id)
+
+
+async def _delete_consumer_group(group_id: GroupId, broker: Broker) -> None:
+    try:
+        await broker.groups.ask(
+            group_id, lambda ticket: DeleteGroup(ticket=ticket, group_id=group_id)
+        )
+    except GroupNotFound:
+        if group_id not in broker.metadata.share_groups:
+            raise
+        # A share group that was only configured, or whose deletion was cut short.
+        await _delete_share_group(group_id, broker)

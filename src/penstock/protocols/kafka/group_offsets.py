@@ -35,6 +35,7 @@ from penstock.ids import TopicPartition
 from penstock.protocols.kafka.api import Api, Context, plain_api
 from penstock.protocols.kafka.codec import NO_THROTTLE, carry_over
 from penstock.protocols.kafka.errors import error_code
+from penstock.protocols.kafka.group_admin import check_no_share_group
 
 _SEVERAL_GROUPS_FROM = 8
 _GROUP_ERROR_FROM = 2
@@ -97,6 +98,7 @@ async def commit_offsets(
     ]
     known, refused = _parted(places, context.broker)
     try:
+        check_no_share_group(request.group_id, context.broker)
         answer = await context.broker.groups.ask(
             request.group_id, lambda ticket: _commit_command(request, known, ticket)
         )

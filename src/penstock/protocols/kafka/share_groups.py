@@ -15,7 +15,11 @@ from penstock.groups import ShareAssignment, ShareBeat, ShareMember
 from penstock.protocols.kafka.api import Api, Context, plain_api
 from penstock.protocols.kafka.codec import NO_THROTTLE
 from penstock.protocols.kafka.errors import error_fields
-from penstock.protocols.kafka.group_admin import authorized_operations, check_coordinator
+from penstock.protocols.kafka.group_admin import (
+    authorized_operations,
+    check_coordinator,
+    check_no_consumer_group,
+)
 
 _NO_INTERVAL = i32Timedelta.parse(dt.timedelta(0))
 
@@ -34,6 +38,7 @@ async def _heartbeat(
     share = context.broker.share
     try:
         check_coordinator(request.group_id, context.broker)
+        await check_no_consumer_group(request.group_id, context.broker)
         epoch, assignment = await share.heartbeat(
             request.group_id,
             ShareBeat(

@@ -111,6 +111,9 @@ def _decode_json(target: str, body: bytes) -> Call:
         parameters = msgspec.json.decode(body or b"{}", type=dict[str, Any])
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise SqsError(SqsError.MALFORMED, f"The body cannot be read: {error}") from None
+    except RecursionError:
+        reason = "The body cannot be read: it is nested too deeply"
+        raise SqsError(SqsError.MALFORMED, reason) from None
     return Call(target.removeprefix(_TARGET_PREFIX), parameters, is_json=True)
 
 

@@ -6,6 +6,7 @@ from typing import ClassVar
 from penstock.broker import Statistics
 from penstock.errors import (
     Conflict,
+    GroupNotFound,
     InvalidReceipt,
     InvalidRequest,
     InvalidSetting,
@@ -86,6 +87,8 @@ ERROR_CODES: tuple[tuple[type[PenstockError], ErrorCode], ...] = (
     (TopicNotFound, SqsError.QUEUE_MISSING),
     (TopicExists, SqsError.QUEUE_EXISTS),
     (InvalidReceipt, SqsError.RECEIPT_INVALID),
+    # Nobody has received from the queue since it was created, so the receipt is not one of its own.
+    (GroupNotFound, SqsError.RECEIPT_INVALID),
     (LeaseExpired, SqsError.INVALID_PARAMETER),
     (InvalidSetting, SqsError.INVALID_ATTRIBUTE_VALUE),
     (InvalidRequest, SqsError.INVALID_PARAMETER),

@@ -61,6 +61,7 @@ def test_numbered_entries_become_a_list_in_the_order_of_their_numbers() -> None:
         ({}, b"Action=X&Attribute.a.Name=1"),
         ({}, b"Action=X&A=1&A.B=2"),
         ({"x-amz-target": "AmazonSQS.SendMessage"}, b'{"QueueUrl": "\xff"}'),
+        ({"x-amz-target": "AmazonSQS.SendMessage"}, b'{"QueueUrl": ' + b"[" * 100_000),
     ],
 )
 def test_what_cannot_be_read_is_refused(headers: dict[str, str], body: bytes) -> None:
