@@ -150,7 +150,7 @@ FLEET_BY_SEED = {
     "staged_writes_are_not_in_snapshots": 7,
     "what_a_group_has_settled_is_not_in_snapshots": 4,
     "what_share_consumers_accept_is_confirmed_although_it_failed": 1,
-    "what_waits_is_not_in_snapshots": 6,
+    "what_waits_is_not_in_snapshots": 9,
 }
 FLEET_EVENTS = 30_000
 

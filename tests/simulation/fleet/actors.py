@@ -1,6 +1,6 @@
 """Those who use a fleet: they create and delete topics, publish, and move replicas."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from random import Random
 from typing import TYPE_CHECKING, Any
@@ -35,7 +35,7 @@ class Actor:
         self._fleet = fleet
         self._schedule: Schedule = fleet.schedule
         self._random: Random = fleet.random
-        self._interval_us = interval_us
+        self._interval_us = int(interval_us * fleet.filling.leisure)
 
     def begin(self) -> None:
         """Act from now on, again and again."""
@@ -74,6 +74,12 @@ class Actor:
         raise NotImplementedError
 
 
+def padding(fleet: "Fleet") -> tuple[tuple[str, bytes], ...]:
+    """Headers that make a record as large as records are in this history."""
+    size_bytes = fleet.filling.padding_bytes
+    return (("padding", bytes(size_bytes)),) if size_bytes else ()
+
+
 class Founder(Actor):
     """Creates topics, lets them grow, and deletes them again."""
 
@@ -96,7 +102,7 @@ class Founder(Actor):
             made = await broker.topics.create(NewTopic(name, partitions, factor, settings))
             assert made is not None
             self.created.add(made.topic_id)
-        elif self._random.random() < 0.6:
+        elif self._random.random() < (0.1 if self._fleet.filling.is_slow else 0.6):
             self.doomed.add(found.topic_id)
             await broker.topics.delete(name)
         elif found.partitions < 3:
@@ -119,7 +125,10 @@ class Writer(Actor):
         values = [
             value_of(self._fleet.next_number()) for _ in range(self._random.choice((1, 1, 5)))
         ]
-        messages = [NewMessage(value=value, key=self._draw_key()) for value in values]
+        headers = padding(self._fleet)
+        messages = [
+            NewMessage(value=value, key=self._draw_key(), headers=headers) for value in values
+        ]
         answers = await broker.messages.publish(topic, messages)
         self.acked += [
             value
@@ -135,10 +144,19 @@ class Writer(Actor):
 class Operator(Actor):
     """Moves replicas and leaders about."""
 
+    def __init__(self, fleet: "Fleet", interval_us: int) -> None:
+        super().__init__(fleet, interval_us)
+        # Whoever moves replicas about has no leisure.
+        self._interval_us = int(interval_us / fleet.filling.leisure)
+        self._homes: dict[TopicPartition, list[list[int]]] = {}
+        """Between which nodes a partition goes back and forth, where it is filled slowly."""
+
     async def act(self, broker: Broker) -> None:
         """Do what an operator may do at any time."""
         deeds = (self._move, self._move, self._move, self._cancel, self._drain, self._balance,
                  self._transfer, self._add_node, self._remove_node)  # fmt: skip
+        if self._fleet.filling.is_slow:
+            deeds += (self._move,) * 6
         deed = self._random.choice(deeds)
         await deed(broker)
         self._fleet.done[deed.__name__.strip("_")] += 1
@@ -149,13 +167,43 @@ class Operator(Actor):
             for topic in broker.metadata.topics.values()
             for number in range(topic.partitions)
         ]
+        if self._fleet.filling.is_slow and self._random.random() < 0.8:
+            # One that keeps all its records is moved again and again.
+            places = [place for place in places if place.topic in TOPICS][:1]
         return self._random.choice(places) if places else None
 
     async def _move(self, broker: Broker) -> None:
-        if place := self._place(broker):
-            nodes = sorted(broker.metadata.nodes)
-            count = self._fleet.draw_factor(len(nodes))
-            await broker.operations.move(place, self._random.sample(nodes, count))
+        place = self._place(broker)
+        if place is not None and self._may_move(place, broker):
+            nodes = self._draw_nodes(place, broker)
+            await broker.operations.move(place, nodes)
+
+    def _may_move(self, place: TopicPartition, broker: Broker) -> bool:
+        """Whether to; what is filled slowly is mostly left alone until it has been filled."""
+        replicas = broker.metadata.topics[place.topic].replicas[place.partition]
+        is_moving = bool(replicas.leaving or replicas.former)
+        return not (is_moving and self._fleet.filling.is_slow) or self._random.random() < 0.1
+
+    def _draw_nodes(self, place: TopicPartition, broker: Broker) -> list[int]:
+        nodes = sorted(broker.metadata.nodes)
+        count = self._fleet.draw_factor(len(nodes))
+        if not self._fleet.filling.is_slow or self._random.random() < 0.2:
+            return self._random.sample(nodes, count)
+        present = broker.metadata.topics[place.topic].replicas[place.partition].nodes
+        known = self._homes.setdefault(place, [])
+        if len(known) < 2:
+            known.append(self._apart_from(present, nodes, count))
+        back = [each for each in known if set(each) <= {*nodes} and {*each} != {*present}]
+        return self._random.choice(back) if back else self._apart_from(present, nodes, count)
+
+    def _apart_from(self, present: Sequence[int], nodes: list[int], count: int) -> list[int]:
+        """Draw nodes of which one has the partition now, if all others can be others."""
+        others = [node for node in nodes if node not in present]
+        kept = [node for node in present if node in nodes]
+        drawn = self._random.sample(kept, min(len(kept), int(count > 1)))
+        drawn += self._random.sample(others, min(len(others), count - len(drawn)))
+        rest = [node for node in nodes if node not in drawn]
+        return drawn + self._random.sample(rest, count - len(drawn))
 
     async def _cancel(self, broker: Broker) -> None:
         if place := self._place(broker):

@@ -14,15 +14,16 @@ from penstock.cluster import housekeeping
 from penstock.cluster.described import Replicas
 from penstock.cluster.replicated_log import ReplicatedLog
 from penstock.cluster.topic_machine import TopicMachine
-from penstock.record import split_batches
 from penstock.testing import Schedule, SimMachine, SimWires
 from tests.simulation.fleet.actors import Actor, Founder, Operator, Writer
 from tests.simulation.fleet.committers import Committer
 from tests.simulation.fleet.consumers import Consumers
 from tests.simulation.fleet.crews import Crew
+from tests.simulation.fleet.filling import Filling, draw_filling
+from tests.simulation.fleet.gazettes import Gazette
 from tests.simulation.fleet.node import FleetNode
 from tests.simulation.fleet.planners import Planner
-from tests.simulation.fleet.referee import FleetReferee
+from tests.simulation.fleet.referee import FleetReferee, content_of
 from tests.simulation.fleet.stagers import Stager
 from tests.simulation.fleet.weather import Weather
 from tests.simulation.members import GroupsBooks
@@ -33,6 +34,7 @@ EVENTS_DEFAULT = 60_000
 _FOREVER = 1 << 60
 _PEACE_US = 500_000
 _PEACE_ROUNDS = 240
+_PEACE_ROUNDS_SLOW = 1_000
 # Nodes that have nothing to do are quiet.
 _PEACE_EVENTS_MAX = 20_000
 # As few entries as make snapshots part of every history.
@@ -42,16 +44,26 @@ _REPLAYED_ENTRIES_MAX = 15
 class Fleet:
     """Everything of one history; the seed decides all of it."""
 
-    def __init__(self, seed: int, *, nodes: int | None = None) -> None:
+    def __init__(
+        self, seed: int, *, nodes: int | None = None, filling: Filling | None = None
+    ) -> None:
         self.seed = seed
+        self.filling = filling or draw_filling(seed)
         self.random = Random(seed)
         self.schedule = Schedule()
         self.wires = SimWires(self.schedule, self.random)
         self.referee = FleetReferee()
         self.done: Counter[str] = Counter()
         """What operators have asked for and got."""
+        self.filled: Counter[str] = Counter()
+        """How replicas were filled, step by step."""
         count = nodes or self.random.choice((1, 3, 3, 4, 5, 5))
-        self.loses_memory = count >= 3 and self.random.random() < 0.5
+        if nodes is None and self.filling.is_slow:
+            # Partitions go back and forth, so there is a forth.
+            count = max(count, 4)
+        # Then partitions have three replicas; smaller ones are sooner led by old memberships.
+        share = 0.3 if self.filling.is_slow else 0.5
+        self.loses_memory = count >= 3 and self.random.random() < share
         """Whether disks are lost or damaged; then nothing is kept by one node alone."""
         self.is_quiet = False
         """Whether users are silent for a while."""
@@ -73,12 +85,20 @@ class Fleet:
             Stager(self, int(150_000 * (1 + 3 * self.random.random())), writer)
             for writer in ("query", "other query")
         ]
+        self.gazette = Gazette(self, 200_000)
         self._complaints = _Complaints()
         self._names = set(self._first)
         self._number = 0
 
     def _new_node(self, name: int, **whom: Any) -> FleetNode:
-        return FleetNode(name, schedule=self.schedule, wires=self.wires, random=self.random, **whom)
+        return FleetNode(
+            name,
+            schedule=self.schedule,
+            wires=self.wires,
+            random=self.random,
+            transfer_bytes_per_s=self.filling.transfer_bytes_per_s,
+            **whom,
+        )
 
     def add_node(self, join: int | None = None) -> None:
         """Let a machine join that nobody has heard of, by a node that it is told of."""
@@ -140,7 +160,8 @@ class Fleet:
 
     def draw_factor(self, nodes: int) -> int:
         """Draw how many replicas a partition is to have."""
-        return min(nodes, 3 if self.loses_memory else self.random.choice((1, 3, 3, 3)))
+        factors = (1, 1, 3, 3) if self.filling.is_slow else (1, 3, 3, 3)
+        return min(nodes, 3 if self.loses_memory else self.random.choice(factors))
 
     @property
     def acked(self) -> list[bytes]:
@@ -157,6 +178,7 @@ class Fleet:
             self.committer,
             self.planner,
             *self.stagers,
+            *([self.gazette] if self.filling.is_slow else ()),
         ]
 
     # A history.
@@ -188,6 +210,7 @@ class Fleet:
             stack.enter_context(
                 patch.object(housekeeping, "REPLAYED_ENTRIES_MAX", _REPLAYED_ENTRIES_MAX)
             )
+            stack.enter_context(self.filling.in_force(self.filled))
             stack.enter_context(self._complaints.listening())
             yield
 
@@ -200,7 +223,7 @@ class Fleet:
             self.seed,
             self.schedule.events,
             self.schedule.now_us / 1e6,
-            self.faults.counts + self.done + self._uses(),
+            self.faults.counts + self.done + self.filled + self._uses(),
             len(self.acked),
             self.consumers.acked,
             len(self.referee.leaders),
@@ -252,10 +275,12 @@ class Fleet:
             stager.check_all()
         self._check_topics()
         self._check_acknowledged()
+        self.gazette.check_all()
 
     def become_whole(self) -> None:
         """Let time pass until nothing is amiss any more."""
-        for _ in range(_PEACE_ROUNDS):
+        rounds = _PEACE_ROUNDS_SLOW if self.filling.is_slow else _PEACE_ROUNDS
+        for _ in range(rounds):
             if not self.what_is_missing():
                 return
             self.advance(_PEACE_US)
@@ -299,7 +324,7 @@ class Fleet:
     def _lack(self, replicas: Replicas) -> str:
         if replicas.leaving or replicas.former:
             return f"group {replicas.group} is still being moved: {replicas}"
-        logs = self._logs(replicas)
+        logs = self.logs_of(replicas)
         if len(logs) < len(replicas.members):
             return f"group {replicas.group} is open on {len(logs)} of {replicas.nodes}"
         if {log.applied_index for log in logs} != {logs[0].raft.last_index}:
@@ -311,7 +336,7 @@ class Fleet:
             return f"group {replicas.group} has no leader"
         return ""
 
-    def _logs(self, replicas: Replicas) -> list[ReplicatedLog]:
+    def logs_of(self, replicas: Replicas) -> list[ReplicatedLog]:
         logs = []
         for node_id in replicas.nodes:
             node = self.nodes.get(node_id)
@@ -324,7 +349,7 @@ class Fleet:
     def open_writes(self, home: str) -> bool:
         """Whether anything is decided and not finished at the home of writers."""
         topic = self.any_broker().metadata.topics.get(home)
-        logs = [] if topic is None else self._logs(topic.replicas[0])
+        logs = [] if topic is None else self.logs_of(topic.replicas[0])
         machines = [log.machine for log in logs if isinstance(log.machine, TopicMachine)]
         return any(machine.decisions.open for machine in machines)
 
@@ -332,9 +357,9 @@ class Fleet:
         """Yield all partitions of a topic, as each of their replicas holds them."""
         topic = self.any_broker().metadata.topics.get(name)
         if topic is not None:
-            replicas = [self._logs(each) for each in topic.replicas]
+            replicas = [self.logs_of(each) for each in topic.replicas]
             for number in range(max(map(len, replicas))):
-                yield [_content(logs[min(number, len(logs) - 1)]) for logs in replicas]
+                yield [content_of(logs[min(number, len(logs) - 1)]) for logs in replicas]
 
     def _check_topics(self) -> None:
         there = {topic.topic_id for topic in self.any_broker().metadata.topics.values()}
@@ -344,7 +369,7 @@ class Fleet:
     def _check_acknowledged(self) -> None:
         """Every acknowledged value is in the log of each replica, unless its topic was deleted."""
         held = {
-            replicas.group: [_content(log) for log in self._logs(replicas)]
+            replicas.group: [content_of(log) for log in self.logs_of(replicas)]
             for replicas in self._all_replicas()
         }
         for value in self.acked:
@@ -376,16 +401,6 @@ class Fleet:
             return False
         is_doomed = self.referee.topic_of[group] in self.founder.doomed
         return is_doomed or value in self.referee.shelf.by_group[group].cancelled.values()
-
-
-def _content(log: ReplicatedLog) -> bytes:
-    """All records of a replica, as they are stored."""
-    parts = []
-    offset, end = log.log.first_offset, log.high_watermark
-    while (found := log.log.read(offset, end_offset=end, bytes_max=1 << 20)) is not None:
-        parts.append(found.read())
-        offset = split_batches(memoryview(parts[-1]))[-1].header.next_offset
-    return b"".join(parts)
 
 
 class _Complaints(logging.Handler):

@@ -52,6 +52,7 @@ class FleetNode(Computer):
         schedule: Schedule,
         wires: SimWires,
         random: Random,
+        transfer_bytes_per_s: int,
     ) -> None:
         super().__init__(name, schedule=schedule, random=random)
         self.flushes_here = 0.5
@@ -60,7 +61,13 @@ class FleetNode(Computer):
         self.is_serving = False
         self.joins: int | None = None
         """Whom it was told to join."""
-        self._options = replace(OPTIONS, node_id=name, host=host(name), peer_port=PEER_PORT)
+        self._options = replace(
+            OPTIONS,
+            node_id=name,
+            host=host(name),
+            peer_port=PEER_PORT,
+            transfer_bytes_per_s=transfer_bytes_per_s,
+        )
         self.tell(peers=peers, join=join)
         self._wires = wires
         self._housekeeping: asyncio.Task[None] | None = None

@@ -14,6 +14,7 @@ from penstock.broker.groups import ShardMachine
 from penstock.cluster.replicated_log import ReplicatedLog
 from penstock.cluster.topic_machine import TopicMachine
 from penstock.raft import Entry, EntryKind, Member, Role
+from penstock.record import split_batches
 from tests.simulation.fleet.node import FleetNode
 from tests.simulation.fleet.queue_books import COPY, PartitionBooks, Shelf
 from tests.simulation.members import GroupsBooks
@@ -25,6 +26,16 @@ _VALUE = re.compile(rb"<value \d+>")
 def value_of(number: int) -> bytes:
     """What a message holds; no two are the same."""
     return b"<value %d>" % number
+
+
+def content_of(log: ReplicatedLog) -> bytes:
+    """All records of a replica, as they are stored."""
+    parts = []
+    offset, end = log.log.first_offset, log.high_watermark
+    while (found := log.log.read(offset, end_offset=end, bytes_max=1 << 20)) is not None:
+        parts.append(found.read())
+        offset = split_batches(memoryview(parts[-1]))[-1].header.next_offset
+    return b"".join(parts)
 
 
 class FleetReferee:

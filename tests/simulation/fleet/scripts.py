@@ -1,20 +1,17 @@
 """Histories of fleets that chance would seldom write."""
 
 from collections.abc import Awaitable, Callable
-from dataclasses import replace
 from functools import partial
 from typing import TypeVar
-from unittest.mock import patch
 
 from penstock.broker import Broker, NewMessage, NewTopic, Published
-from penstock.cluster import METADATA_GROUP, replica_set
+from penstock.cluster import METADATA_GROUP
 from penstock.cluster.replicated_log import ReplicatedLog
 from penstock.errors import PenstockError
 from penstock.ids import TopicPartition
-from penstock.raft import RaftSettings
-from tests.simulation.fleet import node as node_module
+from tests.simulation.fleet.filling import AT_ONCE, Filling
 from tests.simulation.fleet.fleet import Fleet
-from tests.simulation.fleet.node import DATA, OPTIONS, FleetNode
+from tests.simulation.fleet.node import DATA, FleetNode
 from tests.simulation.fleet.referee import value_of
 from tests.simulation.referee import require
 
@@ -126,9 +123,9 @@ class Play:
         self.wait_until(lambda: not disk.files(directory), f"node {node} has no files of {PLACE}")
 
 
-def play(script: Callable[[Play], None], *, nodes: int) -> None:
+def play(script: Callable[[Play], None], *, nodes: int, filling: Filling = AT_ONCE) -> None:
     """Play a script, and let it end well."""
-    fleet = Fleet(0, nodes=nodes)
+    fleet = Fleet(0, nodes=nodes, filling=filling)
     try:
         with fleet.surroundings():
             script(Play(fleet))
@@ -394,11 +391,7 @@ def two_that_come_back_are_cut_off_while_they_are_filled() -> None:
         fleet.become_whole()
         play.publish(1, 3)
 
-    with (
-        patch.object(node_module, "OPTIONS", replace(OPTIONS, transfer_bytes_per_s=1_500)),
-        patch.object(replica_set, "RaftSettings", partial(RaftSettings, append_bytes_max=500)),
-    ):
-        play(script, nodes=5)
+    play(script, nodes=5, filling=Filling(transfer_bytes_per_s=1_500, append_bytes_max=500))
 
 
 SCRIPTS = (

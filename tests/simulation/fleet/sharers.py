@@ -42,6 +42,7 @@ class Picked(NamedTuple):
     """A record that the member has acquired, and the books that know of it."""
 
     place: TopicPartition
+    topic_id: UUID
     offset: int
     books: PartitionBooks
 
@@ -159,7 +160,7 @@ class Sharer(Actor):
                 offset = acquired.record.offset
                 books = self._fleet.referee.books_of(acquired.record.value, offset)
                 self._settled.check_open(GROUP, books, offset, known)
-                picked = Picked(partition.place, offset, books)
+                picked = Picked(partition.place, partition.topic_id, offset, books)
                 self._held.setdefault(node, []).append(picked)
 
     async def _answer(self, broker: Broker, node: Node) -> None:
@@ -191,6 +192,10 @@ class Sharer(Actor):
     async def _acknowledge(self, broker: Broker, picked: Picked) -> None:
         draw = 0.0 if self._is_gentle else self._random.random()
         answer = _ACCEPT if draw < 0.7 else _RELEASE if draw < 0.85 else _REJECT
+        topic = broker.metadata.topics.get(picked.place.topic)
+        if topic is None or topic.public_id != picked.topic_id:
+            # Members name a topic by its id: the door refuses one that is gone.
+            return
         self._say(broker, _KINDS[answer], picked)
         try:
             said = Acknowledged(picked.place, picked.offset, [answer])

@@ -10,6 +10,8 @@ if TYPE_CHECKING:
     from tests.simulation.fleet.fleet import Fleet
     from tests.simulation.fleet.node import FleetNode
 
+_SPLIT_INTERVAL_US = 2_000_000
+
 
 class Weather(Strikes):
     """Draws faults until `end`."""
@@ -18,6 +20,8 @@ class Weather(Strikes):
         interval_us = int(400_000 + 4_000_000 * fleet.random.random() ** 2)
         super().__init__(fleet.schedule, fleet.random, interval_us)
         self._fleet = fleet
+        # A fleet that is filled slowly is seldom whole.
+        self._tries = 60 if fleet.filling.is_slow else 20
         actions: list[tuple[Callable[[], None], float]] = [
             (self._kill, 3),
             (self._cut_power, 3),
@@ -42,6 +46,8 @@ class Weather(Strikes):
     def begin(self) -> None:
         """Let faults happen from now on."""
         self._begin_strikes()
+        if self._fleet.filling.is_slow:
+            self._later(_SPLIT_INTERVAL_US, self._split)
 
     def end(self) -> None:
         """Stop all faults and take back those that last."""
@@ -157,6 +163,37 @@ class Weather(Strikes):
             self._fleet.wires.cuts |= cuts
             self._later(6_000_000 * self._random.random(), self._heal, cuts)
 
+    def _split(self) -> None:
+        """Some of the nodes see nothing of the others for a while, again and again.
+
+        Mostly it is those who are being filled with a log.
+        """
+        interval_us = _SPLIT_INTERVAL_US * (0.5 + self._random.random())
+        self._later(interval_us, self._split)
+        nodes = sorted(self._fleet.nodes)
+        here = self._some_learners()
+        if self._random.random() < 0.1:
+            here = set(self._random.sample(nodes, len(nodes) // 2))
+        if not here:
+            return
+        self.on_fault("split")
+        self.counts["split"] += 1
+        there = [node for node in nodes if node not in here]
+        cuts = {pair for a in sorted(here) for b in there for pair in ((a, b), (b, a))}
+        self._fleet.wires.cuts |= cuts
+        self._later(interval_us * self._random.random(), self._heal, cuts)
+
+    def _some_learners(self) -> set[int]:
+        """Those who are being filled with one log, as far as anybody knows."""
+        all_learners = [
+            {int(learner.node) for learner in log.raft.membership.learners}
+            for node in self._fleet.nodes.values()
+            if node.broker is not None
+            for _, log in sorted(node.broker.cluster.replicas.by_group.items())
+            if log.raft.membership.learners
+        ]
+        return self._random.choice(all_learners) if all_learners else set()
+
     def _heal(self, cuts: set[tuple[int, int]]) -> None:
         self._fleet.wires.cuts -= cuts
 
@@ -193,7 +230,7 @@ class Weather(Strikes):
 
     def _wipe(self) -> None:
         """A machine loses its disk."""
-        self._when_whole(self._wipe_one)
+        self._when_whole(self._wipe_one, self._tries)
 
     def _wipe_one(self, node: "FleetNode") -> None:
         self.counts["wiped disk"] += 1
@@ -202,7 +239,7 @@ class Weather(Strikes):
 
     def _flip_bit(self) -> None:
         """A bit of a disk changes, and some time later its owner replaces the disk."""
-        self._when_whole(self._flip_bit_of)
+        self._when_whole(self._flip_bit_of, self._tries)
 
     def _flip_bit_of(self, node: "FleetNode") -> None:
         files = [path for path in node.disk.files(DATA) if node.disk.content(path)]
@@ -215,7 +252,7 @@ class Weather(Strikes):
             self._stop(node, cuts_power=False)
         self._later(8_000_000 * self._random.random(), self._replace_rotten, node)
 
-    def _when_whole(self, act: "Callable[[FleetNode], None]", tries: int = 20) -> None:
+    def _when_whole(self, act: "Callable[[FleetNode], None]", tries: int) -> None:
         """Do something to a machine once everyone has everything; users are silent until then.
 
         Then all others together miss nothing of what one holds.
