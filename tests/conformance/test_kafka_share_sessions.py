@@ -222,3 +222,26 @@ def test_a_deleted_topic_is_told_and_others_are_read(node: NodeProcess) -> None:
     error = ErrorCode.unknown_topic_id
     assert told(missing) == {kept_id: (OK, OK, [0]), gone_id: (error, OK, [])}
     assert told(other) == {kept_id: (OK, OK, []), gone_id: (error, OK, [])}
+
+
+def test_an_answer_for_a_deleted_topic_settles_nothing_of_the_one_that_took_its_name(
+    node: NodeProcess,
+) -> None:
+    topic = new_topic(node)
+    group = new_group(node)
+    publish(node, topic, ["old"])
+    with WireClient(node.kafka_port) as client:
+        member = Member(client, group)
+        old_id = topic_id_of(client, topic)
+        assert told(member.fetch(old_id))[old_id][2] == [0]
+        delete_topic(node, topic)
+        create_topic(node, topic)
+        publish(node, topic, ["new"])
+        new_id = topic_id_of(client, topic)
+        assert told(member.fetch(new_id, wait_ms=5_000))[new_id][2] == [0]
+
+        (late,) = member.acknowledge(old_id, 0, ACCEPT).responses
+        (own,) = member.acknowledge(new_id, 0, ACCEPT).responses
+
+    assert [each.error_code for each in late.partitions] == [ErrorCode.unknown_topic_id]
+    assert [each.error_code for each in own.partitions] == [OK]
