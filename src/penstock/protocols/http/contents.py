@@ -1,7 +1,11 @@
-"""Keys, values and headers as JSON: text where the bytes are text, base64 where they are not."""
+"""Keys, values and headers as JSON: text where the bytes are text, base64 where they are not.
+
+A value that is other JSON is stored compact, with all digits of its numbers.
+"""
 
 from base64 import b64decode, b64encode
 from binascii import Error as Base64Error
+from decimal import Decimal, InvalidOperation
 from typing import Any, Literal
 
 import msgspec
@@ -10,6 +14,16 @@ from penstock.errors import InvalidRequest
 
 Encoding = Literal["text", "base64"]
 Headers = tuple[tuple[str, bytes | None], ...]
+
+_encode = msgspec.json.Encoder(decimal_format="number").encode
+
+
+def exact_number(text: str) -> Decimal:
+    """Read a number with a fraction or an exponent so that no digit of it is lost."""
+    try:
+        return Decimal(text)
+    except InvalidOperation:
+        raise ValueError(f"the number {text[:60]} is out of range") from None
 
 
 def to_bytes(name: str, content: Any, encoding: Encoding) -> bytes | None:
@@ -29,7 +43,7 @@ def to_bytes(name: str, content: Any, encoding: Encoding) -> bytes | None:
 def encode_content(name: str, content: Any) -> bytes:
     """Return JSON as it is stored, or raise `InvalidRequest`."""
     try:
-        return msgspec.json.encode(content)
+        return _encode(content)
     except RecursionError:
         raise InvalidRequest(f"{name} is nested too deeply") from None
 

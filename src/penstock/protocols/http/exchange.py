@@ -12,6 +12,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from penstock.errors import InvalidRequest
+from penstock.protocols.http.contents import exact_number
 from penstock.protocols.http.endpoints import (
     BODY_BYTES_MAX,
     JSON,
@@ -108,7 +109,7 @@ def _decoder(kind: type[Body]) -> msgspec.json.Decoder[Body]:
     """Return the decoder of a body; making one anew costs more than a small body does."""
     found = _DECODERS.get(kind)
     if found is None:
-        found = _DECODERS[kind] = msgspec.json.Decoder(kind)
+        found = _DECODERS[kind] = msgspec.json.Decoder(kind, float_hook=exact_number)
     return found
 
 

@@ -1,5 +1,6 @@
 from typing import Any
 
+import msgspec
 import pytest
 from msgspec import UNSET
 
@@ -54,3 +55,30 @@ def test_headers_can_be_given_as_pairs() -> None:
 def test_a_body_that_is_not_text_is_refused() -> None:
     with pytest.raises(InvalidRequest, match="can't decode byte 0xff"):
         decode_body(b'{"value": "\xff"}', dict)
+
+
+class Body(msgspec.Struct):
+    value: Any
+    wait: float = 0.0
+
+
+@pytest.mark.parametrize(
+    ("given", "stored"),
+    [
+        (b"1.10", b"1.10"),
+        (b"0.12345678901234567890123", b"0.12345678901234567890123"),
+        (b"123456789012345678901234567890", b"123456789012345678901234567890"),
+        (b"1e400", b"1E+400"),
+        (b'{"price": [1.50, -0.0]}', b'{"price":[1.50,-0.0]}'),
+    ],
+)
+def test_no_digit_of_a_number_is_lost(given: bytes, stored: bytes) -> None:
+    body = decode_body(b'{"value": %s, "wait": 1.5}' % given, Body)
+
+    assert to_bytes("value", body.value, "text") == stored
+    assert body.wait == 1.5
+
+
+def test_a_number_that_cannot_be_written_down_is_refused() -> None:
+    with pytest.raises(InvalidRequest, match="1e9999999999999999999 is out of range"):
+        decode_body(b'{"value": 1e9999999999999999999}', Body)
