@@ -21,7 +21,7 @@ from penstock.ids import TopicPartition
 
 logger = logging.getLogger(__name__)
 
-# Leaders change; who waits looks anew after this time at the latest.
+# A word about a new leader may get lost; who waits looks anew after this time at the latest.
 _SLICE_S = 1.0
 _REMOTE_WAIT_MS = 2_000
 # After a wake the one who was woken asks for messages; the next look waits for that. The pause
@@ -66,6 +66,8 @@ class Arrivals:
         self._watches: dict[tuple[int, str, str], _Watch] = {}
         self._waiters: set[Waiter] = set()
         self._is_over = False
+        cluster.metadata.watch(self._wake_all)
+        cluster.leaders.watch(self._wake_all)
         calls.serve("queue.arrival", AwaitArrival, self._await_arrival)
 
     async def wait(
@@ -127,6 +129,10 @@ class Arrivals:
     def end_waits(self) -> None:
         """Let nobody wait any more, since the node stops."""
         self._is_over = True
+        self._wake_all()
+
+    def _wake_all(self) -> None:
+        """Let all who wait look anew: there may be another topic or leader, or none any more."""
         for waiter in list(self._waiters):
             waiter.wake()
 

@@ -194,15 +194,21 @@ class Queues:
                 messages = await self._receive_anywhere(request)
                 if messages:
                     return messages
-            now_s = loop.time()
-            if now_s >= until_s:
+            if loop.time() >= until_s:
                 return []
-            wanted = {each.topic: self._by_leader(each.topic) for each in requests}
-            await self.arrivals.wait(
-                wanted, requests[0].group, requests[0].consumer, until_s=until_s
-            )
-            if loop.time() - now_s < _VAIN_PAUSE_S / 10:
-                await asyncio.sleep(_VAIN_PAUSE_S)
+            topics = [each.topic for each in requests]
+            await self.wait_any(topics, requests[0].group, requests[0].consumer, until_s=until_s)
+
+    async def wait_any(
+        self, topics: Sequence[str], group: str, consumer: str, *, until_s: float
+    ) -> None:
+        """Return when one of these topics may have something, or when there may be another one."""
+        loop = asyncio.get_running_loop()
+        begin_s = loop.time()
+        wanted = {topic: self._by_leader(topic) for topic in topics}
+        await self.arrivals.wait(wanted, group, consumer, until_s=until_s)
+        if loop.time() - begin_s < _VAIN_PAUSE_S / 10:
+            await asyncio.sleep(_VAIN_PAUSE_S)
 
     async def _receive_anywhere(self, request: _Receive) -> list[Message]:
         by_leader = self._by_leader(request.topic)

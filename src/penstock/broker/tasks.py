@@ -55,10 +55,6 @@ T = TypeVar("T")
 
 LISTED_MAX = 1_000
 TYPES_MAX = 100
-# Who waits for any type, or for one that has not begun, looks this often for a new one.
-_LOOK_AGAIN_MS = 1_000
-# The same where there is nothing to wait on meanwhile.
-_NOTHING_YET_MS = 100
 # How far the log is searched for a task that was scheduled once.
 _SEARCHED_MAX = 100_000
 _PAGE_RECORDS = 1_000
@@ -176,24 +172,19 @@ class Tasks:
         loop = asyncio.get_running_loop()
         until_s = loop.time() + wait_ms / 1000
         while True:
-            left_ms = max(0, round((until_s - loop.time()) * 1000))
+            version = self._cluster.version
             topics = await self._begun_topics(types)
             tasks: list[LeasedTask] = []
             if topics:
-                are_all = bool(types) and len(topics) == len(set(types))
                 messages = await self._queues.receive_any(
-                    topics,
-                    GROUP,
-                    count_max=count_max,
-                    wait_ms=left_ms if are_all else min(left_ms, _LOOK_AGAIN_MS),
-                    lease_ms=lease_ms,
-                    consumer=worker,
+                    topics, GROUP, count_max=count_max, lease_ms=lease_ms, consumer=worker
                 )
                 tasks = await self._worth_trying(messages)
-            else:
-                await asyncio.sleep(min(left_ms, _NOTHING_YET_MS) / 1000)
-            if tasks or left_ms == 0:
+            if tasks or loop.time() >= until_s:
                 return tasks
+            if self._cluster.version == version:
+                # A type that begins changes the metadata, and its partitions get leaders then.
+                await self._queues.wait_any(topics, GROUP, worker, until_s=until_s)
 
     async def _begun_topics(self, types: Sequence[str]) -> list[str]:
         """Return the topics of those types, or of all, that have begun by a task.

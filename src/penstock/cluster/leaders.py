@@ -4,7 +4,7 @@ Replicas on this node learn it from consensus; for groups that have none here, t
 announces it to everyone when it is elected and to each peer that connects.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from penstock.cluster.links import Leader
 
@@ -15,14 +15,23 @@ class LeaderTable:
     def __init__(self) -> None:
         self.version = 0
         self._leaders: dict[int, Leader] = {}
+        self._watchers: list[Callable[[], None]] = []
+
+    def watch(self, notify: Callable[[], None]) -> None:
+        """Call `notify` whenever a leader was heard of."""
+        self._watchers.append(notify)
 
     def learn(self, leaders: Iterable[Leader]) -> None:
         """Take over what is newer than what is known."""
+        before = self.version
         for leader in leaders:
             known = self._leaders.get(leader.group)
             if known is None or (leader.term, leader.node) > (known.term, known.node):
                 self._leaders[leader.group] = leader
                 self.version += 1
+        if self.version != before:
+            for notify in self._watchers:
+                notify()
 
     def leader_of(self, group: int) -> Leader | None:
         """Return the newest leader of a group that was heard of."""

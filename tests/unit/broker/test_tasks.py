@@ -136,8 +136,10 @@ def test_a_type_that_begins_while_a_worker_waits_is_picked_up(types: list[str]) 
         )
         await asyncio.sleep(3)
         task_id = await enqueue(broker, "late")
+        enqueued_s = asyncio.get_running_loop().time()
 
         assert [task.id for task in await waiting] == [task_id]
+        assert asyncio.get_running_loop().time() - enqueued_s < 0.05
 
     run(scene())
 
