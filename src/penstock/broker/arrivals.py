@@ -65,21 +65,35 @@ class Arrivals:
         self._calls = calls
         self._watches: dict[tuple[int, str, str], _Watch] = {}
         self._waiters: set[Waiter] = set()
+        # Of those, who waits for a topic that is not there yet, or for a partition's leader.
+        self._for_topics: set[Waiter] = set()
+        self._for_leaders: set[Waiter] = set()
         self._is_over = False
-        cluster.metadata.watch(self._wake_all)
-        cluster.leaders.watch(self._wake_all)
+        cluster.metadata.watch(lambda: _wake(self._for_topics))
+        cluster.leaders.watch(lambda: _wake(self._for_leaders))
         calls.serve("queue.arrival", AwaitArrival, self._await_arrival)
 
     async def wait(
-        self, wanted: dict[str, dict[int, list[int]]], group: str, consumer: str, *, until_s: float
+        self,
+        wanted: dict[str, dict[int, list[int]]],
+        group: str,
+        consumer: str,
+        *,
+        until_s: float,
+        awaits_topics: bool = False,
     ) -> None:
         """Return when something may be there, at `until_s`, or when leaders should be looked up.
 
         Raises `ShuttingDown` when the node stops, so that whoever waits asks another one.
-        `wanted` gives the partitions of each topic by the node that leads them.
+        `wanted` gives the partitions of each topic by the node that leads them. Who waits for
+        other topics as well is woken by each change of the metadata.
         """
         arrival = asyncio.Event()
         waiter = Waiter(consumer, arrival.set)
+        if awaits_topics:
+            self._for_topics.add(waiter)
+        if any(self._lacks_leader(topic, by_node) for topic, by_node in wanted.items()):
+            self._for_leaders.add(waiter)
         local: list[PartitionQueue] = []
         watches: list[_Watch] = []
         for topic, by_node in wanted.items():
@@ -88,7 +102,15 @@ class Arrivals:
                     local += self._queues(topic, partitions)
                 else:
                     watches.append(self._watch(node, topic, group, partitions))
-        await self._wait(arrival, waiter, local, watches, group, until_s=until_s)
+        try:
+            await self._wait(arrival, waiter, local, watches, group, until_s=until_s)
+        finally:
+            self._for_topics.discard(waiter)
+            self._for_leaders.discard(waiter)
+
+    def _lacks_leader(self, topic: str, by_node: dict[int, list[int]]) -> bool:
+        known = sum(len(partitions) for partitions in by_node.values())
+        return known < len(self._cluster.metadata.topic(topic).replicas)
 
     async def _wait(
         self,
@@ -129,12 +151,7 @@ class Arrivals:
     def end_waits(self) -> None:
         """Let nobody wait any more, since the node stops."""
         self._is_over = True
-        self._wake_all()
-
-    def _wake_all(self) -> None:
-        """Let all who wait look anew: there may be another topic or leader, or none any more."""
-        for waiter in list(self._waiters):
-            waiter.wake()
+        _wake(self._waiters)
 
     def found(self, node: int, topic: str, group: str) -> None:
         """Who was woken has found messages on another node."""
@@ -205,3 +222,9 @@ class Arrivals:
             await self._wait(arrival, waiter, queues, [], request.group, until_s=until_s)
             arrival.clear()
         return False
+
+
+def _wake(waiters: set[Waiter]) -> None:
+    """Let them look anew."""
+    for waiter in list(waiters):
+        waiter.wake()

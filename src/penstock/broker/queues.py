@@ -200,13 +200,21 @@ class Queues:
             await self.wait_any(topics, requests[0].group, requests[0].consumer, until_s=until_s)
 
     async def wait_any(
-        self, topics: Sequence[str], group: str, consumer: str, *, until_s: float
+        self,
+        topics: Sequence[str],
+        group: str,
+        consumer: str,
+        *,
+        until_s: float,
+        awaits_topics: bool = False,
     ) -> None:
-        """Return when one of these topics may have something, or when there may be another one."""
+        """Return when one of these topics may have something, or when there may be others."""
         loop = asyncio.get_running_loop()
         begin_s = loop.time()
         wanted = {topic: self._by_leader(topic) for topic in topics}
-        await self.arrivals.wait(wanted, group, consumer, until_s=until_s)
+        await self.arrivals.wait(
+            wanted, group, consumer, until_s=until_s, awaits_topics=awaits_topics
+        )
         if loop.time() - begin_s < _VAIN_PAUSE_S / 10:
             await asyncio.sleep(_VAIN_PAUSE_S)
 

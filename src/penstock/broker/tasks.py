@@ -184,7 +184,10 @@ class Tasks:
                 return tasks
             if self._cluster.version == version:
                 # A type that begins changes the metadata, and its partitions get leaders then.
-                await self._queues.wait_any(topics, GROUP, worker, until_s=until_s)
+                are_all = bool(types) and len(topics) == len(set(types))
+                await self._queues.wait_any(
+                    topics, GROUP, worker, until_s=until_s, awaits_topics=not are_all
+                )
 
     async def _begun_topics(self, types: Sequence[str]) -> list[str]:
         """Return the topics of those types, or of all, that have begun by a task.
