@@ -17,7 +17,7 @@ from tests.simulation.fleet.fleet import play
 from tests.simulation.replays import broken, traces
 from tests.simulation.world import Outcome
 
-SEEDS = 24
+SEEDS = 40
 WORKERS = 2
 EVENTS = 30_000
 

@@ -191,12 +191,16 @@ class Burial:
     async def _grave(self, source: Topic, queue: PartitionQueue, group: str) -> TopicPartition:
         """Return the partition of the dead letters, creating their topic where it is missing."""
         name = queue.settings_of(group).dead_letter_topic
-        if name not in self._cluster.metadata.topics:
+        metadata = self._cluster.metadata
+        if name not in metadata.topics:
             bytes_max = self._cluster.settings(source.name).batch_bytes_max + _HEADROOM_BYTES
+            # Nodes may have been drained or removed since. Fewer copies are better than messages
+            # that are neither delivered nor dead, and hold up those behind them.
+            replicas = min(len(source.replicas[0].members), len(metadata.replica_takers))
             new = NewTopic(
                 name,
                 partitions=source.partitions,
-                replication_factor=len(source.replicas[0].members),
+                replication_factor=max(1, replicas),
                 settings={
                     "retention.ms": "-1",
                     "max.message.bytes": str(min(bytes_max, _INT32_MAX)),
@@ -206,7 +210,7 @@ class Burial:
                 await self._topics.create(new)
             except TopicExists:
                 logger.debug("another node was faster", extra={"topic": name})
-        partitions = self._cluster.metadata.topic(name).partitions
+        partitions = metadata.topic(name).partitions
         return TopicPartition(name, queue.place.partition % partitions)
 
     # On the leader of the dead letters.

@@ -149,6 +149,11 @@ class ClusterMetadata(RecordlessMachine):
             raise TopicNotFound(f"there is no topic with id {public_id}")
         return topic
 
+    @property
+    def replica_takers(self) -> list[int]:
+        """Nodes that new replicas may go to: all that are not being drained."""
+        return [node for node in self.nodes if node not in self.draining]
+
     def watch(self, notify: Callable[[], None]) -> None:
         """Call `notify` whenever a topic has changed."""
         self._watchers.append(notify)

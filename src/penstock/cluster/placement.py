@@ -22,7 +22,7 @@ def choose_replicas(
     all partitions have the same replication factor, and within two otherwise. Nodes that cannot be
     reached get replicas only where there are not enough others, and none to lead.
     """
-    nodes = [node for node in metadata.nodes if node not in metadata.draining]
+    nodes = metadata.replica_takers
     if not 1 <= replication_factor <= len(nodes):
         raise InvalidReplication(
             f"replication factor {replication_factor} was asked for,"

@@ -3,6 +3,7 @@
 import asyncio
 from typing import Any
 
+import msgspec
 import pytest
 
 from penstock.broker import Broker, Message, Nack, Reject
@@ -106,6 +107,25 @@ def test_a_rejected_message_goes_there_at_once_with_its_reason() -> None:
         assert headers["penstock-dlq-reason"] == "rejected"
         assert headers["penstock-dlq-error"] == "not an order"
         assert headers["penstock-dlq-attempts"] == "1"
+
+    run(scene())
+
+
+def test_dead_letters_make_do_with_fewer_replicas_where_nodes_have_gone() -> None:
+    async def scene() -> None:
+        broker = await started_with(b"a")
+        topic = broker.metadata.topics[TOPIC]
+        # As if the topic had been created when there were three nodes.
+        former = [
+            msgspec.structs.replace(each, members=(*each.members, (8, 1), (9, 1)))
+            for each in topic.replicas
+        ]
+        broker.metadata.topics[TOPIC] = msgspec.structs.replace(topic, replicas=former)
+
+        await reject(broker, await receive(broker))
+        await settled(broker)
+
+        assert [record.value for record in dead_letters(broker)] == [b"a"]
 
     run(scene())
 
