@@ -90,10 +90,6 @@ class Arrivals:
         """
         arrival = asyncio.Event()
         waiter = Waiter(consumer, arrival.set)
-        if awaits_topics:
-            self._for_topics.add(waiter)
-        if any(self._lacks_leader(topic, by_node) for topic, by_node in wanted.items()):
-            self._for_leaders.add(waiter)
         local: list[PartitionQueue] = []
         watches: list[_Watch] = []
         for topic, by_node in wanted.items():
@@ -102,6 +98,10 @@ class Arrivals:
                     local += self._queues(topic, partitions)
                 else:
                     watches.append(self._watch(node, topic, group, partitions))
+        if any(self._lacks_leader(topic, by_node) for topic, by_node in wanted.items()):
+            self._for_leaders.add(waiter)
+        if awaits_topics:
+            self._for_topics.add(waiter)
         try:
             await self._wait(arrival, waiter, local, watches, group, until_s=until_s)
         finally:
