@@ -3,7 +3,8 @@
 import asyncio
 from collections.abc import Callable
 from itertools import islice
-from typing import NamedTuple
+
+import msgspec
 
 from penstock.broker.statistics import Statistics
 from penstock.clock import Clock
@@ -20,9 +21,12 @@ from penstock.errors import (
 from penstock.ids import Offset, TopicPartition
 from penstock.record import (
     FAULTS_MAX,
+    NO_PRODUCER_ID,
+    BatchHeader,
     Codec,
     RecordBatch,
     decode_records,
+    first_batch,
     read_header,
     split_batches,
     stamp_append_time,
@@ -31,7 +35,7 @@ from penstock.record import (
 _CODEC_MAX = max(Codec)
 
 
-class Publication(NamedTuple):
+class Publication(msgspec.Struct, frozen=True):
     """A batch on its way: its first offset once it is committed, and what is known before.
 
     `append_time_ms` is -1 when the records keep their producer's time.
@@ -74,7 +78,7 @@ class Publisher:
         batch = self._timed(self._checked(place, records, settings), settings)
         try:
             self._space.check()
-            if waits_for_commit:
+            if waits_for_commit and settings.in_sync_min > 1:
                 _check_in_sync(partition, settings)
         except Unavailable as error:
             partition.refuse(batch.header, error)
@@ -97,7 +101,8 @@ class Publisher:
         partition.intake.check(batch)
         self._space.check()
         partition.check_serving()
-        _check_in_sync(partition, settings)
+        if settings.in_sync_min > 1:
+            _check_in_sync(partition, settings)
 
     def publish_checked(self, place: TopicPartition, records: memoryview) -> Publication:
         """Append a batch that was checked before, under whatever settings held then."""
@@ -131,34 +136,30 @@ class Publisher:
             if on_settled is not None:
                 offset.add_done_callback(lambda _: on_settled())
         counts = self._statistics
+        size_bytes = len(batch.data)
         counts.batches_in += 1
         counts.records_in += batch.header.records
-        counts.bytes_in += len(batch.data)
-        partition.traffic.bytes_in += len(batch.data)
+        counts.bytes_in += size_bytes
+        partition.traffic.bytes_in += size_bytes
         append_time_ms = batch.header.max_timestamp if settings.uses_append_time else -1
         return Publication(offset, append_time_ms, partition.start_offset, placed)
 
     def _checked(
         self, place: TopicPartition, records: memoryview, settings: TopicSettings
     ) -> RecordBatch:
-        batches = split_batches(records)
-        if len(batches) > 1:
-            raise InvalidBatch(
-                f"{len(batches)} batches were sent for {place}, a request carries one"
-            )
-        batch = batches[0]
+        batch = first_batch(records)
+        size_bytes = len(batch.data)
+        if size_bytes < len(records):
+            count = len(split_batches(records))
+            raise InvalidBatch(f"{count} batches were sent for {place}, a request carries one")
         header = batch.header
-        if len(batch.data) > settings.batch_bytes_max:
+        if size_bytes > settings.batch_bytes_max:
             raise BatchTooLarge(
-                f"a batch of {len(batch.data)} bytes was sent for {place}, max.message.bytes is"
+                f"a batch of {size_bytes} bytes was sent for {place}, max.message.bytes is"
                 f" {settings.batch_bytes_max}"
             )
-        if header.codec > _CODEC_MAX:
-            raise UnsupportedCompression(f"compression code {header.codec} is unknown")
-        if header.is_control:
-            raise InvalidBatch("control batches are written by the broker alone")
-        if header.is_release:
-            raise InvalidBatch(f"producer id {header.producer_id} is the broker's own")
+        if header.attributes or header.producer_id != NO_PRODUCER_ID:
+            _check_kind(header)
         if settings.log.compacts:
             _check_keys(place, batch)
         return batch
@@ -172,9 +173,22 @@ class Publisher:
         return batch
 
 
+def _check_kind(header: BatchHeader) -> None:
+    """Refuse what only a broker writes, and compression that nobody could open."""
+    if header.codec > _CODEC_MAX:
+        raise UnsupportedCompression(f"compression code {header.codec} is unknown")
+    if header.is_control:
+        raise InvalidBatch("control batches are written by the broker alone")
+    if header.is_release:
+        raise InvalidBatch(f"producer id {header.producer_id} is the broker's own")
+
+
 def _check_times(batch: RecordBatch, settings: TopicSettings, now_ms: int) -> None:
-    check_time(batch.header.max_timestamp, settings, now_ms)
-    check_time(batch.header.base_timestamp, settings, now_ms)
+    earliest_ms = now_ms - settings.timestamp_before_max_ms
+    latest_ms = now_ms + settings.timestamp_after_max_ms
+    for timestamp in (batch.header.max_timestamp, batch.header.base_timestamp):
+        if not earliest_ms <= timestamp <= latest_ms:
+            check_time(timestamp, settings, now_ms)
 
 
 def _offset_of(placed: asyncio.Future[Placed]) -> asyncio.Future[Offset]:
@@ -211,14 +225,13 @@ def check_time(timestamp: int, settings: TopicSettings, now_ms: int) -> None:
 
 def _check_in_sync(partition: Partition, settings: TopicSettings) -> None:
     """A majority is always waited for; a topic may ask for more replicas in step than that."""
-    if settings.in_sync_min > 1:
-        partition.check_serving()
-        in_step = 1 + sum(follower.is_active for follower in partition.log.followers())
-        if in_step < settings.in_sync_min:
-            raise NotEnoughReplicas(
-                f"{partition.place} has {in_step} replicas in step, min.insync.replicas is"
-                f" {settings.in_sync_min}"
-            )
+    partition.check_serving()
+    in_step = 1 + sum(follower.is_active for follower in partition.log.followers())
+    if in_step < settings.in_sync_min:
+        raise NotEnoughReplicas(
+            f"{partition.place} has {in_step} replicas in step, min.insync.replicas is"
+            f" {settings.in_sync_min}"
+        )
 
 
 def _check_keys(place: TopicPartition, batch: RecordBatch) -> None:

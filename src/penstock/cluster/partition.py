@@ -186,7 +186,7 @@ class Partition:
         `on_settled` is called when the future is done, as soon as that can be.
         """
         header = batch.header
-        if not header.has_producer:
+        if header.producer_id < 0:
             self.fence.check()
             return self.log.propose_records(
                 batch, waits_for_commit=waits_for_commit, on_settled=on_settled

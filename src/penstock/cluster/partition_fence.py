@@ -45,7 +45,8 @@ class PartitionFence:
 
     def check(self) -> None:
         """Raise `TopicFenced` when writes are turned away."""
-        if self.is_closed:
+        # Most partitions never have a fence, and every publish asks.
+        if (self._raised or self._machine.fence) and self.is_closed:
             raise TopicFenced(
                 f"{self._log.name} takes no writes: it is about to get another number of"
                 " partitions, or had another one before"

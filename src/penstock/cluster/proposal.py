@@ -19,6 +19,7 @@ class Proposal:
         "offset",
         "on_committed",
         "payload",
+        "size_bytes",
         "waiter",
         "waits_for_commit",
     )
@@ -34,6 +35,8 @@ class Proposal:
         self.waiter = waiter
         self.batch = batch
         self.payload = payload
+        self.size_bytes = len(payload) if batch is None else len(batch.data)
+        """What it adds to the log."""
         self.waits_for_commit = waits_for_commit
         # Whether its entry may hold other states, too.
         self.may_share = False
@@ -41,11 +44,6 @@ class Proposal:
         self.on_committed: Callable[[], None] | None = None
         self.index = EntryIndex(-1)
         self.offset = Offset(-1)
-
-    @property
-    def size_bytes(self) -> int:
-        """What it adds to the log."""
-        return len(self.batch.data) if self.batch else len(self.payload)
 
     def succeed(self, result: Any) -> None:
         """Answer whoever still waits."""

@@ -54,8 +54,12 @@ class ProposalQueue:
         if self.size_bytes > TAKEN_BYTES_MAX:
             return self._take_some()
         taken = deque(self._records)
-        taken.extend(self._states)
-        self._clear()
+        self._records.clear()
+        if self._states:
+            taken.extend(self._states)
+            self._states.clear()
+        self._has_sequenced = False
+        self.size_bytes = 0
         return taken
 
     def _take_some(self) -> deque[Proposal]:

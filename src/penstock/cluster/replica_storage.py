@@ -23,8 +23,9 @@ import logging
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
+
+import msgspec
 
 from penstock.cluster.transfer import swap_in
 from penstock.cluster.workplace import Workplace
@@ -42,6 +43,8 @@ _FLUSH_BYTES_MAX = 32 * 1024 * 1024
 # A larger one takes longer to write than a thread takes to wake up.
 _HERE_BYTES_MAX = 16 * 1024
 _RETRY_S = 0.5
+# Looking a member up in its enum costs as much as a call.
+_RECORDS: Final = RaftKind.RECORDS
 
 LOG_KINDS = {
     RaftKind.NOOP: EntryKind.NOOP,
@@ -52,11 +55,10 @@ LOG_KINDS = {
 RAFT_KINDS = {kind: raft_kind for raft_kind, kind in LOG_KINDS.items()}
 
 
-@dataclass(slots=True)
-class _Job:
+class _Job(msgspec.Struct):
     """What one visit to the disk does, and what it proves when it returns."""
 
-    hard_states: list[HardState]
+    hard_states: list[HardState] = []
     install: Snapshot | None = None
     truncate_from: EntryIndex | None = None
     flush: Flush | None = None
@@ -72,9 +74,9 @@ class _Job:
         flush = self.flush
         return (
             flush is not None
-            and flush.is_slight
-            and not (self.hard_states or flush.creates_segment)
+            and not self.hard_states
             and flush.size_bytes <= _HERE_BYTES_MAX
+            and flush.is_slight
         )
 
 
@@ -195,7 +197,8 @@ class ReplicaStorage:
         elif self.is_full:
             self._save_ahead()
         elif self._writes:
-            if not self._must_wait(self._writes[0]):
+            is_in_use = self._checkpoints or self._keepers
+            if not (is_in_use and self._must_wait(self._writes[0])):
                 self._begin()
         else:
             self._on_idle()
@@ -270,7 +273,7 @@ class ReplicaStorage:
     # Putting a job together.
 
     def _next_job(self) -> _Job:
-        job = _Job([])
+        job = _Job()
         first = self._writes[0]
         if _is_cut(first):
             # Both must be durable before their place is taken; the entries go with the next job.
@@ -284,16 +287,19 @@ class ReplicaStorage:
         return job
 
     def _take_entries(self, job: _Job) -> None:
-        """Append entries of one write after another, as far as one flush can take them."""
+        """Append entries of one write after another, as far as one flush can take them.
+
+        The first write cuts nothing.
+        """
         now_ms = self._workplace.clock.now_ms()
         size_bytes = 0
         has_state = False
         position = self._taken
         for number, write in enumerate(self._writes):
-            if _is_cut(write):
+            if number and _is_cut(write):
                 return
             for taken, entry in enumerate(write.entries[position:], start=position):
-                is_records = entry.kind is RaftKind.RECORDS
+                is_records = entry.kind is _RECORDS
                 if (is_records and has_state) or size_bytes > _FLUSH_BYTES_MAX:
                     job.entries = taken
                     return
@@ -308,7 +314,7 @@ class ReplicaStorage:
 
     def _append(self, entry: Entry, now_ms: int) -> None:
         assert entry.index == self._log.next_index, "consensus and log count alike"
-        if entry.kind is RaftKind.RECORDS:
+        if entry.kind is _RECORDS:
             data = memoryview(entry.payload)
             batch = RecordBatch(read_header(data), data)
             offset = self._log.append_records(batch, term=entry.term, now_ms=now_ms)

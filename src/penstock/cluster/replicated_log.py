@@ -342,7 +342,8 @@ class ReplicatedLog:
 
     def check_writable(self) -> None:
         """Raise when nothing can be proposed, or earlier proposals may still come true."""
-        self.check_serving()
+        if not self.is_serving:
+            self.check_serving()
         if self.raft.transferee is not None:
             raise NotLeader(f"{self.name} is being handed to node {self.raft.transferee}")
         if self._storage.is_full or self.applied_index < self._in_flight.doubtful_index:
@@ -614,10 +615,11 @@ class ReplicatedLog:
                 waiter.set_result(None)
 
     def _entry_to_apply(self, index: int) -> Entry:
-        while self._unapplied and self._unapplied[0].index < index:
-            self._unapplied.popleft()
-        if self._unapplied and self._unapplied[0].index == index:
-            return self._unapplied.popleft()
+        unapplied = self._unapplied
+        while unapplied and unapplied[0].index <= index:
+            entry = unapplied.popleft()
+            if entry.index == index:
+                return entry
         return self._stored_entry(index)
 
     def _apply_entry(self, entry: Entry) -> None:

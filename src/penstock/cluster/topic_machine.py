@@ -27,7 +27,13 @@ from penstock.delivery import (
 from penstock.errors import PenstockError
 from penstock.ids import EntryIndex, Offset
 from penstock.log import StateEntry
-from penstock.record import BatchHeader, Buffer, batch_may_have_attributes, read_header
+from penstock.record import (
+    CODEC_MASK,
+    BatchHeader,
+    Buffer,
+    batch_may_have_attributes,
+    read_header,
+)
 
 
 class StartMoved(msgspec.Struct, frozen=True, tag="start"):
@@ -155,8 +161,9 @@ class TopicMachine:
         The log has no clock but the newest timestamp in it. A producer is seen at that time, not at
         its own: one that publishes old records again is not silent.
         """
-        self._newest_timestamp = max(self._newest_timestamp, header.max_timestamp)
-        if header.has_producer:
+        if header.max_timestamp > self._newest_timestamp:
+            self._newest_timestamp = header.max_timestamp
+        if header.producer_id >= 0:
             known = self.producers.get(header.producer_id)
             seen = after_batch(known, header, offset)
             self.producers[header.producer_id] = ProducerState(
@@ -285,7 +292,7 @@ class TopicMachine:
 
 def _is_long_searched(header: BatchHeader, batch: Buffer) -> bool:
     """Whether a search for attributes costs more than remembering what it found."""
-    return len(batch) > _SEARCHED_BYTES or header.codec != 0
+    return len(batch) > _SEARCHED_BYTES or header.attributes & CODEC_MASK != 0
 
 
 def encode_start_moved(offset: Offset) -> bytes:

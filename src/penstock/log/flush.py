@@ -24,7 +24,7 @@ state entry whose preceding records are lost has lost its place and is cut.
 from penstock.log.ahead import SMALL_BYTES
 from penstock.log.disk import Buffer
 from penstock.log.index import HEADER_BYTES, ROW_BYTES
-from penstock.log.segment import Segment
+from penstock.log.segment import Segment, SegmentFiles
 from penstock.log.settings import LogSettings
 
 # More state entries come from so many clients that the loop is better left to them.
@@ -40,9 +40,8 @@ class Flush:
         "_log_buffers",
         "_rows",
         "_seals",
-        "_segment_bytes_max",
+        "_settings",
         "_state_buffers",
-        "_sync_records",
         "end_log_bytes",
         "first_row",
         "last_term",
@@ -63,10 +62,9 @@ class Flush:
         self.end_log_bytes = segment.log_bytes
         self.size_bytes = 0
         """Bytes of .log and .state that the flush writes."""
-        self.next_index = segment.next_index
+        self.next_index = segment.table.next_index
         self.last_term = 0
-        self._sync_records = settings.sync_records
-        self._segment_bytes_max = settings.segment_bytes
+        self._settings = settings
         self._follows_unsynced = follows_unsynced
         self._log_buffers: list[Buffer] = []
         self._state_buffers: list[Buffer] = []
@@ -98,21 +96,24 @@ class Flush:
     def is_slight(self) -> bool:
         """True for one batch of records, or for a few state entries and no records.
 
-        A consumer that acks what it received writes two of these: its lease and its ack.
+        A consumer that acks what it received writes two of these: its lease and its ack. The first
+        flush of a segment is none: it has files to create.
         """
-        return len(self._rows) <= (1 if self._log_buffers else _SLIGHT_ENTRIES_MAX)
+        most = 1 if self._log_buffers else _SLIGHT_ENTRIES_MAX
+        return len(self._rows) <= most and not self._creates
 
     @property
     def is_synced(self) -> bool:
         """True when the end of `run` means that a power cut keeps the entries."""
-        return self._sync_records or self.has_state
+        return self._settings.sync_records or self.has_state
 
     def add_records(self, batch: memoryview, row: bytes, term: int) -> None:
         """Add a stamped batch and its row."""
         assert not self._state_buffers, "records go before the state entries of a flush"
         self._log_buffers.append(batch)
-        self.end_log_bytes += len(batch)
-        self.size_bytes += len(batch)
+        size_bytes = len(batch)
+        self.end_log_bytes += size_bytes
+        self.size_bytes += size_bytes
         self._add_row(row, term)
 
     def add_state(self, entry: bytes, row: bytes, term: int) -> None:
@@ -146,16 +147,16 @@ class Flush:
             files.state.write_at(self.state_position, self._state_buffers)
         files.index.write_at(HEADER_BYTES + self.first_row * ROW_BYTES, [b"".join(self._rows)])
         if self.size_bytes <= SMALL_BYTES:
-            self._write_ahead()
+            self._write_ahead(files)
         if self.is_synced and (self._log_buffers or self._follows_unsynced):
             self.segment.sync(files.log)
         if self._state_buffers:
             self.segment.sync(files.state)
 
-    def _write_ahead(self) -> None:
-        segment, limit = self.segment, self._segment_bytes_max
-        if self._log_buffers and self._sync_records:
-            segment.log_ahead.extend(segment.files.log, self.end_log_bytes, limit)
+    def _write_ahead(self, files: SegmentFiles) -> None:
+        segment, settings = self.segment, self._settings
+        if self._log_buffers and settings.sync_records:
+            segment.log_ahead.extend(files.log, self.end_log_bytes, settings.segment_bytes)
         if self._state_buffers:
             end = self.state_position + sum(map(len, self._state_buffers))
-            segment.state_ahead.extend(segment.files.state, end, limit)
+            segment.state_ahead.extend(files.state, end, settings.segment_bytes)

@@ -168,9 +168,9 @@ class PartitionLog:
 
     def append_records(self, batch: RecordBatch, *, term: Term, now_ms: int) -> Offset:
         """Stamp the batch with the next offset and queue it for the next flush."""
-        header, data = batch
+        header, data = batch.header, batch.data
         size_bytes = len(data)
-        flush = self._flush_for_append(size_bytes, now_ms)
+        flush = self._open_flush or self._begin_flush(size_bytes, now_ms)
         segment = flush.segment
         table = segment.table
         offset = table.next_offset
@@ -196,7 +196,7 @@ class PartitionLog:
         self, payload: bytes, *, term: Term, now_ms: int, kind: EntryKind = EntryKind.STATE
     ) -> EntryIndex:
         """Queue an entry that is not a record for the next flush."""
-        flush = self._flush_for_append(len(payload), now_ms)
+        flush = self._open_flush or self._begin_flush(len(payload), now_ms)
         segment = flush.segment
         table = segment.table
         index, next_offset = table.next_index, table.next_offset
@@ -216,31 +216,26 @@ class PartitionLog:
         segment.state_bytes += len(packed)
         return EntryIndex(index)
 
-    def _flush_for_append(self, size_bytes: int, now_ms: int) -> Flush:
-        if self._open_flush is None:
-            assert self._running_flush is None, "a flush is still running"
-            self._open_flush = self._begin_flush(size_bytes, now_ms)
-        return self._open_flush
-
     def _begin_flush(self, size_bytes: int, now_ms: int) -> Flush:
+        assert self._running_flush is None, "a flush is still running"
         active = self.segments[-1] if self.segments else None
         if active is not None and not self._is_full(active, size_bytes, now_ms):
-            is_behind = self._synced_index < self.next_index
-            return Flush(active, self.settings, follows_unsynced=is_behind)
+            is_behind = self._synced_index < active.table.next_index
+            flush = self._open_flush = Flush(active, self.settings, follows_unsynced=is_behind)
+            return flush
         header = IndexHeader(self.next_index, self.next_offset, self.last_term, now_ms)
         segment = new_segment(self._disk, self.directory, header)
         self.segments.append(segment)
-        flush = Flush(segment, self.settings)
+        flush = self._open_flush = Flush(segment, self.settings)
         flush.begin_segment(active)
         return flush
 
     def _is_full(self, segment: Segment, size_bytes: int, now_ms: int) -> bool:
-        if segment.table.count == 0:
-            return False
-        return (
-            segment.log_bytes + segment.state_bytes + size_bytes > self.settings.segment_bytes
-            or segment.table.count >= self.settings.segment_rows_max
-            or now_ms - segment.table.header.created_ms >= self.settings.segment_ms
+        table, settings = segment.table, self.settings
+        return table.count > 0 and (
+            segment.log_bytes + segment.state_bytes + size_bytes > settings.segment_bytes
+            or table.count >= settings.segment_rows_max
+            or now_ms - table.header.created_ms >= settings.segment_ms
         )
 
     def take_flush(self) -> Flush | None:
@@ -253,12 +248,13 @@ class PartitionLog:
         """Take note that a flush has run: its entries may be read."""
         assert flush is self._running_flush
         self._running_flush = None
-        flush.segment.written_log_bytes = flush.end_log_bytes
-        flush.segment.written_rows = flush.segment.table.count
+        segment = flush.segment
+        segment.written_log_bytes = flush.end_log_bytes
+        segment.written_rows = segment.table.count
         self.written_index = EntryIndex(flush.next_index)
         if flush.is_synced:
             self._synced_index = EntryIndex(flush.next_index)
-        if len(self.segments) > 1 and flush.first_row == 0:
+        if flush.first_row == 0 and len(self.segments) > 1:
             self._map_sealed(self.segments[-2])
 
     def abandon(self, flush: Flush) -> None:
@@ -537,7 +533,7 @@ class PartitionLog:
         if not self.is_seal_due(now_ms):
             return False
         flush = self._begin_flush(0, now_ms)
-        self._running_flush = flush
+        self.take_flush()
         try:
             flush.run()
         except OSError:

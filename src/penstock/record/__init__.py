@@ -26,13 +26,16 @@ from penstock.record.attributes import (
     parse_time_ms,
 )
 from penstock.record.batch import (
+    CODEC_MASK,
     HEADER_BYTES,
+    NO_PRODUCER_ID,
     STAGE_PRODUCER_ID,
     BatchHeader,
     Buffer,
     RecordBatch,
     batch_size,
     checksum_matches,
+    first_batch,
     frame_batch,
     read_header,
     split_batches,
@@ -57,6 +60,7 @@ from penstock.record.records import (
 )
 
 __all__ = [
+    "CODEC_MASK",
     "DELIVER_AT",
     "EXPIRES_AT",
     "FAULTS_MAX",
@@ -64,6 +68,7 @@ __all__ = [
     "ID",
     "IDEMPOTENCY_KEY",
     "NO_ATTRIBUTES",
+    "NO_PRODUCER_ID",
     "PREFIX",
     "PRIORITY",
     "PRIORITY_MAX",
@@ -88,6 +93,7 @@ __all__ = [
     "decompress",
     "encode_batch",
     "encode_values",
+    "first_batch",
     "frame_batch",
     "murmur2",
     "parse_priority",

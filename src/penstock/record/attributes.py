@@ -12,8 +12,8 @@ from datetime import UTC, datetime
 import msgspec
 
 from penstock.errors import InvalidRecords, InvalidRequest
-from penstock.record.batch import HEADER_BYTES, BatchHeader, Buffer
-from penstock.record.compression import Codec, decompress
+from penstock.record.batch import CODEC_MASK, HEADER_BYTES, BatchHeader, Buffer
+from penstock.record.compression import decompress
 from penstock.record.records import Record
 
 PREFIX = "penstock-"
@@ -52,7 +52,7 @@ _search = re.compile(PREFIX.encode()).search
 
 def batch_may_have_attributes(header: BatchHeader, batch: Buffer) -> bool:
     """False when no record of the batch can have an attribute: one search, nothing is decoded."""
-    if header.codec == Codec.NONE:
+    if not header.attributes & CODEC_MASK:
         return _search(batch) is not None
     try:
         return _search(decompress(header.codec, memoryview(batch)[HEADER_BYTES:])) is not None

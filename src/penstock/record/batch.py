@@ -21,8 +21,8 @@ client encoded it: no record is ever decoded on the way in or out.
 """
 
 import struct
-from typing import NamedTuple
 
+import msgspec
 from crc32c import crc32c
 
 from penstock.errors import BadChecksum, InvalidBatch, UnsupportedBatchFormat
@@ -37,7 +37,8 @@ CRC_POSITION = 17
 CHECKED_FROM = 21
 MAX_TIMESTAMP_POSITION = 35
 
-# The producer of batches that leave the stage of scheduled messages; -1 stands for none.
+NO_PRODUCER_ID = -1
+# The producer of batches that leave the stage of scheduled messages.
 STAGE_PRODUCER_ID = -2
 
 CODEC_MASK = 0x07
@@ -60,7 +61,7 @@ _TIMESTAMP = struct.Struct(">q")
 Buffer = bytes | bytearray | memoryview
 
 
-class BatchHeader(NamedTuple):
+class BatchHeader(msgspec.Struct, frozen=True, gc=False):
     """The fields before the records, as they stand in the bytes."""
 
     base_offset: int
@@ -128,7 +129,7 @@ class BatchHeader(NamedTuple):
         return (self.base_sequence + self.last_offset_delta) & 0x7FFFFFFF
 
 
-class RecordBatch(NamedTuple):
+class RecordBatch(msgspec.Struct, frozen=True, gc=False):
     """One checked batch: its header and a writable view of all its bytes."""
 
     header: BatchHeader
@@ -137,7 +138,7 @@ class RecordBatch(NamedTuple):
 
 def read_header(buffer: Buffer, position: int = 0) -> BatchHeader:
     """Read the header at `position`; the caller has made sure that the bytes are there."""
-    return BatchHeader._make(HEADER.unpack_from(buffer, position))
+    return BatchHeader(*HEADER.unpack_from(buffer, position))
 
 
 def batch_size(buffer: Buffer, position: int = 0) -> int:
@@ -158,9 +159,13 @@ def checksum_matches(batch: Buffer) -> bool:
 def verify_checksum(batch: Buffer) -> None:
     """Raise `BadChecksum` when the bytes of one batch do not match their CRC-32C."""
     if not checksum_matches(batch):
-        (crc,) = _CRC.unpack_from(batch, CRC_POSITION)
-        actual = crc32c(memoryview(batch)[CHECKED_FROM:])
-        raise BadChecksum(f"record batch carries CRC {crc:#010x}, its bytes give {actual:#010x}")
+        raise _bad_checksum(batch)
+
+
+def _bad_checksum(batch: Buffer) -> BadChecksum:
+    (crc,) = _CRC.unpack_from(batch, CRC_POSITION)
+    actual = crc32c(memoryview(batch)[CHECKED_FROM:])
+    return BadChecksum(f"record batch carries CRC {crc:#010x}, its bytes give {actual:#010x}")
 
 
 def split_batches(buffer: bytearray | memoryview) -> list[RecordBatch]:
@@ -170,33 +175,40 @@ def split_batches(buffer: bytearray | memoryview) -> list[RecordBatch]:
     are views of `buffer`.
     """
     view = memoryview(buffer)
-    batches = []
-    while view:
-        header = _checked_header(view)
-        size_bytes = header.length + LENGTH_OVERHEAD_BYTES
-        data = view[:size_bytes]
-        verify_checksum(data)
-        batches.append(RecordBatch(header, data))
-        view = view[size_bytes:]
-    if not batches:
-        raise InvalidBatch("no record batch was sent")
+    batches = [first_batch(view)]
+    while view := view[len(batches[-1].data) :]:
+        batches.append(first_batch(view))
     return batches
 
 
+def first_batch(view: memoryview) -> RecordBatch:
+    """Cut the first batch off what a producer sent and check it, as `split_batches` does."""
+    header = _checked_header(view)
+    data = view[: header.length + LENGTH_OVERHEAD_BYTES]
+    if header.crc != crc32c(data[CHECKED_FROM:]):
+        raise _bad_checksum(data)
+    return RecordBatch(header, data)
+
+
 def _checked_header(view: memoryview) -> BatchHeader:
-    if len(view) <= MAGIC_POSITION:
-        raise InvalidBatch(f"{len(view)} bytes cannot hold a record batch")
+    size_bytes = len(view)
+    if size_bytes <= MAGIC_POSITION:
+        raise InvalidBatch(
+            f"{size_bytes} bytes cannot hold a record batch"
+            if size_bytes
+            else "no record batch was sent"
+        )
     if view[MAGIC_POSITION] != MAGIC:
         raise UnsupportedBatchFormat(
             f"record format {view[MAGIC_POSITION]} is not supported;"
             f" producers must send version {MAGIC}"
         )
-    if len(view) < HEADER_BYTES:
-        raise InvalidBatch(f"a batch header has {HEADER_BYTES} bytes, only {len(view)} were sent")
+    if size_bytes < HEADER_BYTES:
+        raise InvalidBatch(f"a batch header has {HEADER_BYTES} bytes, only {size_bytes} were sent")
     header = read_header(view)
-    if not HEADER_BYTES <= header.length + LENGTH_OVERHEAD_BYTES <= len(view):
+    if not HEADER_BYTES <= header.length + LENGTH_OVERHEAD_BYTES <= size_bytes:
         raise InvalidBatch(
-            f"a batch says that it has {header.size_bytes} bytes, {len(view)} bytes were sent"
+            f"a batch says that it has {header.size_bytes} bytes, {size_bytes} bytes were sent"
         )
     if header.records < 1 or header.last_offset_delta != header.records - 1:
         raise InvalidBatch(

@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+import msgspec
 from kio.index import load_request_schema
 
 from penstock.broker import Broker
@@ -33,7 +34,7 @@ class Context(NamedTuple):
     """The number of the client's connection, which no other one of the node has."""
 
 
-class Request(NamedTuple):
+class Request(msgspec.Struct, frozen=True):
     """One frame of a client."""
 
     header: RequestHeader

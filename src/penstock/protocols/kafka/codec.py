@@ -15,8 +15,9 @@ import typing
 import uuid
 from collections.abc import Callable
 from functools import cache
-from typing import Any, NamedTuple
+from typing import Any
 
+import msgspec
 from kio.index import load_request_schema, load_response_schema
 from kio.serial import entity_reader, entity_writer
 from kio.static.primitive import i32Timedelta
@@ -30,7 +31,7 @@ NO_THROTTLE = i32Timedelta.parse(dt.timedelta(0))
 Buffer = bytes | bytearray | memoryview
 
 
-class RequestHeader(NamedTuple):
+class RequestHeader(msgspec.Struct, frozen=True, gc=False):
     """What stands before every request, and where the request itself begins."""
 
     api_key: int
@@ -46,8 +47,9 @@ def read_request_header(frame: Buffer) -> RequestHeader:
     position = _FIXED_HEADER.size
     client_id = None
     if client_bytes >= 0:
-        client_id = bytes(frame[position : position + client_bytes]).decode()
-        position += client_bytes
+        end = position + client_bytes
+        client_id = str(frame[position:end], "utf-8")
+        position = end
     if is_flexible(api_key, version):
         position = skip_tagged_fields(frame, position)
     return RequestHeader(api_key, version, correlation_id, client_id, position)

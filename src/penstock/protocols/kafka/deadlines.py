@@ -7,12 +7,13 @@ next tenth of a second, and there is one timer for each of these that anybody wa
 
 import asyncio
 from collections.abc import Callable
-from typing import NamedTuple
+
+import msgspec
 
 _TICKS_PER_S = 10
 
 
-class Due(NamedTuple):
+class Due(msgspec.Struct, frozen=True, gc=False):
     """One deadline, by which it can be removed."""
 
     tick: int

@@ -17,6 +17,8 @@ Part = bytes | FileRange
 # Up to here, reading a range and sending it in one piece costs less than three system calls, and
 # the client is woken once.
 _JOINED_BYTES_MAX = 16 * 1024
+# Looking a member up in its enum costs as much as a call.
+_MORE = int(socket.MSG_MORE)
 
 
 class Outbox:
@@ -49,7 +51,7 @@ class Outbox:
         """Send parts in order, now as far as the socket takes them; none after `close`."""
         if self._socket.fileno() < 0:
             return
-        was_blocked = self.is_blocked
+        was_blocked = bool(self._queue)
         try:
             self._queue.extend(parts if len(parts) == 1 else _joined(parts))
         except OSError as error:
@@ -90,9 +92,8 @@ class Outbox:
                 raise OSError(f"the file ends {size_bytes - self._sent_bytes} bytes too early")
         else:
             size_bytes = len(part)
-            flags = socket.MSG_MORE if len(self._queue) > 1 else 0
             rest = memoryview(part)[self._sent_bytes :] if self._sent_bytes else part
-            sent = self._socket.send(rest, flags)
+            sent = self._socket.send(rest, _MORE if len(self._queue) > 1 else 0)
         self._sent_bytes += sent
         if self._sent_bytes < size_bytes:
             return False

@@ -9,7 +9,8 @@ on disk on a majority of the replicas.
 """
 
 import struct
-from typing import NamedTuple
+
+import msgspec
 
 from penstock.broker import Broker, Publication
 from penstock.errors import (
@@ -43,20 +44,21 @@ _PLAIN_HEAD = struct.Struct(">hhii")
 _PLAIN_PARTITION = struct.Struct(">ii")
 _INT16 = struct.Struct(">h")
 _INT32 = struct.Struct(">i")
-_PARTITION_ANSWER = struct.Struct(">ihqq")
-_INT64 = struct.Struct(">q")
+_PARTITION_ANSWER = struct.Struct(">ihqqq")
+_START_OFFSET_BYTES = 8
 _PLAIN_BEGIN = struct.Struct(">ih")
 _NO_THROTTLE = _INT32.pack(0)
+_ONE = _INT32.pack(1)
 
 
-class PartitionData(NamedTuple):
+class PartitionData(msgspec.Struct, frozen=True, gc=False):
     """What a request brings for one partition."""
 
     place: TopicPartition
     records: memoryview
 
 
-class ProduceRequest(NamedTuple):
+class ProduceRequest(msgspec.Struct, frozen=True, gc=False):
     """A decoded request; the records are views of its frame."""
 
     acks: int
@@ -64,7 +66,7 @@ class ProduceRequest(NamedTuple):
     partitions: list[PartitionData]
 
 
-class PartitionAnswer(NamedTuple):
+class PartitionAnswer(msgspec.Struct, frozen=True):
     """What is answered for one partition."""
 
     place: TopicPartition
@@ -72,6 +74,9 @@ class PartitionAnswer(NamedTuple):
     append_time_ms: int
     start_offset: int
     error: PenstockError | None
+
+
+_NOT_YET = PartitionAnswer(TopicPartition("", -1), -1, -1, -1, None)
 
 
 def produce_api() -> Api:
@@ -113,13 +118,14 @@ class _ProduceCall:
         self._reply = reply
         self._deadlines = deadlines
         self._broker: Broker = request.context.broker
-        self._answers: list[PartitionAnswer | None] = [None] * len(decoded.partitions)
         self._missing = len(decoded.partitions)
+        self._answers = [_NOT_YET] * self._missing
         self._due: Due | None = None
 
     def start(self) -> None:
         """Propose every batch, and answer when the last of them is settled."""
-        acks, timeout_ms, partitions = self._decoded
+        decoded = self._decoded
+        acks, partitions = decoded.acks, decoded.partitions
         if acks == 0:
             self._reply(None)
         if not partitions:
@@ -130,7 +136,7 @@ class _ProduceCall:
         if acks == 0:
             self._check_unanswered()
         if self._missing:
-            self._due = self._deadlines.add(timeout_ms / 1000, self._time_out)
+            self._due = self._deadlines.add(decoded.timeout_ms / 1000, self._time_out)
 
     def _publish(self, number: int, data: PartitionData, acks: int) -> None:
         try:
@@ -146,7 +152,7 @@ class _ProduceCall:
             self._settle(number, _failure(data.place, error))
 
     def _settle(self, number: int, answer: PartitionAnswer) -> None:
-        if self._answers[number] is not None:
+        if self._answers[number] is not _NOT_YET:
             return
         self._answers[number] = answer
         self._missing -= 1
@@ -161,19 +167,18 @@ class _ProduceCall:
     def _check_unanswered(self) -> None:
         """A producer that wants no answer learns of a wrong leader by the end of its connection."""
         for answer in self._answers:
-            if answer is not None and isinstance(answer.error, Unavailable):
+            if isinstance(answer.error, Unavailable):
                 raise answer.error
 
     def _finish(self) -> None:
         if self._due is not None:
             self._deadlines.remove(self._due)
-        answers = [answer for answer in self._answers if answer is not None]
-        for answer in answers:
+        for answer in self._answers:
             if answer.error is not None:
                 count_error(answer.error, self._broker)
         if self._decoded.acks != 0:
             header = self._request.header
-            self._reply([frame_bytes(header, encode_answers(answers, header.version))])
+            self._reply([frame_bytes(header, encode_answers(self._answers, header.version))])
 
 
 def _answer(place: TopicPartition, publication: Publication) -> PartitionAnswer:
@@ -285,18 +290,19 @@ def _encode_plain(answer: PartitionAnswer, version: int) -> bytes:
     """Return the body for one partition: the answer of every producer that sends one batch."""
     topic = answer.place.topic.encode()
     begin = _PLAIN_BEGIN.pack(1, len(topic))
-    return begin + topic + _INT32.pack(1) + _encode_answer(answer, version) + _NO_THROTTLE
+    return b"".join((begin, topic, _ONE, _encode_answer(answer, version), _NO_THROTTLE))
 
 
 def _encode_answer(answer: PartitionAnswer, version: int) -> bytes:
-    is_flexible = version >= _FLEXIBLE_FROM
     code = code_of(answer.error).value if answer.error else 0
-    out = _PARTITION_ANSWER.pack(answer.place.partition, code, answer.offset, answer.append_time_ms)
-    if version >= _START_OFFSET_FROM:
-        out += _INT64.pack(answer.start_offset)
-    if version >= _MESSAGES_FROM:
-        message = str(answer.error) if answer.error else None
-        out += _encode_faults(answer.error, is_flexible) + text_bytes(message, is_flexible)
+    out = _PARTITION_ANSWER.pack(
+        answer.place.partition, code, answer.offset, answer.append_time_ms, answer.start_offset
+    )
+    if version < _MESSAGES_FROM:
+        return out if version >= _START_OFFSET_FROM else out[:-_START_OFFSET_BYTES]
+    is_flexible = version >= _FLEXIBLE_FROM
+    message = str(answer.error) if answer.error else None
+    out += _encode_faults(answer.error, is_flexible) + text_bytes(message, is_flexible)
     return out + b"\0" if is_flexible else out
 
 
