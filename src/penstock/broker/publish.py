@@ -186,9 +186,10 @@ def _check_kind(header: BatchHeader) -> None:
 def _check_times(batch: RecordBatch, settings: TopicSettings, now_ms: int) -> None:
     earliest_ms = now_ms - settings.timestamp_before_max_ms
     latest_ms = now_ms + settings.timestamp_after_max_ms
-    for timestamp in (batch.header.max_timestamp, batch.header.base_timestamp):
-        if not earliest_ms <= timestamp <= latest_ms:
-            check_time(timestamp, settings, now_ms)
+    newest_ms, oldest_ms = batch.header.max_timestamp, batch.header.base_timestamp
+    if not (earliest_ms <= newest_ms <= latest_ms and earliest_ms <= oldest_ms <= latest_ms):
+        check_time(newest_ms, settings, now_ms)
+        check_time(oldest_ms, settings, now_ms)
 
 
 def _offset_of(placed: asyncio.Future[Placed]) -> asyncio.Future[Offset]:

@@ -67,6 +67,7 @@ class _Job(msgspec.Struct):
     writes: int = 0
     entries: int = 0
     duration_s: float = 0.0
+    ran_on_loop: bool = False
 
     @property
     def is_small(self) -> bool:
@@ -217,9 +218,8 @@ class ReplicaStorage:
         pace = self._workplace.pace
         is_alone = job.writes == len(self._writes) and not self._has_queued()
         if is_alone and pace.may_run_here(self):
-            error = self._visit_disk(job)
-            pace.ran_here(self)
-            self._after(job, error)
+            job.ran_on_loop = True
+            self._after(job, self._visit_disk(job))
         else:
             self._workplace.executor.submit(self._run, job)
 
@@ -356,15 +356,18 @@ class ReplicaStorage:
             job.flush.run()
 
     def _after(self, job: _Job, error: Exception | None) -> None:
+        # Those who wait for the disk hear of it before anything else is done.
+        if error is None and not self._has_failed:
+            self._job_done(job)
         self._is_busy = False
         self._is_cutting = False
-        self._workplace.pace.ended(job.duration_s)
-        if self._has_failed:
-            self._advance()
-        elif error is not None:
+        pace = self._workplace.pace
+        pace.ended(job.duration_s)
+        if job.ran_on_loop:
+            pace.ran_here(self)
+        if error is not None and not self._has_failed:
             self._job_failed(job, error)
-        else:
-            self._job_done(job)
+        self._advance()
 
     def _job_done(self, job: _Job) -> None:
         self.is_full = False
@@ -378,7 +381,6 @@ class ReplicaStorage:
             self._on_installed(job.install)
         if job.mark is not None:
             self._on_persisted(job.mark)
-        self._advance()
 
     def _job_failed(self, job: _Job, error: Exception) -> None:
         if isinstance(error, OSError):
@@ -393,9 +395,8 @@ class ReplicaStorage:
             self.is_full = True
             self._workplace.loop.call_later(_RETRY_S, self._retry)
             self._on_full()
-            self._advance()
-            return
-        self._fail_by(error)
+        else:
+            self._fail_by(error)
 
     def _fail_by(self, error: BaseException) -> None:
         failure = StorageFailed(f"the disk failed: {error}")
