@@ -370,7 +370,7 @@ class ReplicatedLog:
                     stamp(batch.data, offset, self.raft.term)
                     proposal.index = self.raft.propose(RaftKind.RECORDS, batch.data)
                     proposal.offset = offset
-                    offset = Offset(offset + batch.header.offsets)
+                    offset = Offset(offset + batch.header.last_offset_delta + 1)
                 self._in_flight.add(taken.popleft())
         except Unavailable as error:
             # Leadership is being handed over; what became an entry already is on its way.

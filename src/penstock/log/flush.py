@@ -44,7 +44,6 @@ class Flush:
         "_state_buffers",
         "end_log_bytes",
         "first_row",
-        "last_term",
         "log_position",
         "next_index",
         "segment",
@@ -63,7 +62,6 @@ class Flush:
         self.size_bytes = 0
         """Bytes of .log and .state that the flush writes."""
         self.next_index = segment.table.next_index
-        self.last_term = 0
         self._settings = settings
         self._follows_unsynced = follows_unsynced
         self._log_buffers: list[Buffer] = []
@@ -107,25 +105,22 @@ class Flush:
         """True when the end of `run` means that a power cut keeps the entries."""
         return self._settings.sync_records or self.has_state
 
-    def add_records(self, batch: memoryview, row: bytes, term: int) -> None:
+    def add_records(self, batch: memoryview, row: bytes) -> None:
         """Add a stamped batch and its row."""
         assert not self._state_buffers, "records go before the state entries of a flush"
         self._log_buffers.append(batch)
         size_bytes = len(batch)
         self.end_log_bytes += size_bytes
         self.size_bytes += size_bytes
-        self._add_row(row, term)
+        self._rows.append(row)
+        self.next_index += 1
 
-    def add_state(self, entry: bytes, row: bytes, term: int) -> None:
+    def add_state(self, entry: bytes, row: bytes) -> None:
         """Add a packed state entry and its row."""
         self._state_buffers.append(entry)
         self.size_bytes += len(entry)
-        self._add_row(row, term)
-
-    def _add_row(self, row: bytes, term: int) -> None:
         self._rows.append(row)
         self.next_index += 1
-        self.last_term = term
 
     def run(self) -> None:
         """Write and sync; runs in a thread and touches nothing but files.

@@ -174,7 +174,8 @@ class PartitionLog:
         segment = flush.segment
         table = segment.table
         offset = table.next_offset
-        stamp(data, offset, term)
+        if header.base_offset != offset or header.leader_epoch != term:
+            stamp(data, offset, term)
         row = table.append(
             Row(
                 term,
@@ -188,7 +189,7 @@ class PartitionLog:
                 table.next_index - self._synced_index,
             )
         )
-        flush.add_records(data, row, term)
+        flush.add_records(data, row)
         segment.log_bytes += size_bytes
         return Offset(offset)
 
@@ -212,7 +213,7 @@ class PartitionLog:
             table.max_timestamp,
             index - self._synced_index,
         )
-        flush.add_state(packed, table.append(row), term)
+        flush.add_state(packed, table.append(row))
         segment.state_bytes += len(packed)
         return EntryIndex(index)
 
