@@ -46,6 +46,7 @@ def write_table() -> None:
 
 def _section(content: dict[str, Any]) -> list[str]:
     machine = content["machine"]
+    call = f", {machine['python_call_ns']} ns for a call" if "python_call_ns" in machine else ""
     changed = ", sources changed" if content["sources_changed"] else ""
     quick = ", quick" if content["quick"] else ""
     return [
@@ -55,7 +56,7 @@ def _section(content: dict[str, Any]) -> list[str]:
         "",
         f"Commit {content['commit']}{changed}, {content['date']}, {content['runs']} runs{quick};",
         f"{machine['cores']} cores of {machine['cpu']}, Linux {machine['kernel']},",
-        f"Python {machine['python']}.",
+        f"Python {machine['python']}{call}.",
         "",
         "| case | per s | D | per D | load | more | target |",
         "| --- | --- | --- | --- | --- | --- | --- |",
