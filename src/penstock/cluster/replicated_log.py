@@ -604,11 +604,13 @@ class ReplicatedLog:
             self._apply_entry(entry)
         self.applied_index = EntryIndex(end - 1)
         self.raft.applied(self.applied_index)
-        if self.is_serving != self._was_serving:
+        was_serving = self._was_serving
+        if self.is_serving != was_serving:
             self._notice_leadership()
         # Those who publish wait for this; everybody else can wait for them.
         self._in_flight.tell_committed()
-        self._wake_watchers()
+        if was_serving or self._was_serving:
+            self._wake_watchers()
         while self._applied_waiters and self._applied_waiters[0][0] < end:
             waiter = self._applied_waiters.pop(0)[1]
             if not waiter.done():
@@ -694,7 +696,7 @@ class ReplicatedLog:
         return self.log.read(offset, end_offset=self.high_watermark, bytes_max=bytes_max)
 
     def watch(self, notify: Callable[[], None]) -> None:
-        """Call `notify` after each commit, and when reading ends, until `unwatch`."""
+        """Call `notify` after each commit of a leader, and when reading ends, until `unwatch`."""
         self._watchers.add(notify)
 
     def unwatch(self, notify: Callable[[], None]) -> None:
