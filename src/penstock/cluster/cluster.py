@@ -15,7 +15,7 @@ from typing import Any
 from penstock.cluster.changes import MetadataChanges
 from penstock.cluster.commands import Command, FormCluster, PlaceShards, encode_command
 from penstock.cluster.contact import Contact
-from penstock.cluster.described import Node, Replicas
+from penstock.cluster.described import Node
 from penstock.cluster.fence_expiry import FenceExpiry
 from penstock.cluster.formation import Formation
 from penstock.cluster.founding import FoundingFile
@@ -39,7 +39,6 @@ from penstock.cluster.rests import Rests
 from penstock.cluster.snapshot_exchange import SnapshotExchange
 from penstock.cluster.stewardship import Stewardship
 from penstock.cluster.topic_changes import TopicChanges
-from penstock.cluster.topic_settings import TopicSettings
 from penstock.cluster.upkeep import Upkeep
 from penstock.cluster.workplace import Workplace
 from penstock.config import Address, NodeOptions, read_peers
@@ -90,6 +89,9 @@ class Cluster:
             transport=self.links,
             group_machine=group_machine,
         )
+        self.partition = self.replicas.partition
+        self.replicas_of = self.replicas.replicas_of
+        self.settings = self.replicas.settings
         self.replicas.on_opened = self._opened
         self.replicas.on_replaced = self._register_again
         self.replicas.on_unwanted = self._replica_closed
@@ -454,18 +456,6 @@ class Cluster:
             logger.debug("metadata leadership lost")
 
     # Finding.
-
-    def partition(self, place: TopicPartition) -> Partition:
-        """Return a partition that this node replicates, or raise why it cannot be used."""
-        return self.replicas.partition(place)
-
-    def replicas_of(self, place: TopicPartition) -> Replicas:
-        """Return who replicates a partition, or raise `TopicNotFound`."""
-        return self.replicas.replicas_of(place)
-
-    def settings(self, topic: str) -> TopicSettings:
-        """Return the resolved settings of a topic."""
-        return self.replicas.settings(topic)
 
     @property
     def partitions(self) -> list[Partition]:
