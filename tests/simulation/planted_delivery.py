@@ -21,7 +21,7 @@ def leases_are_lost_on_a_failover() -> Replacements:
 
     def forget(self: DeliveryState, payload: bytes) -> None:
         restore(self, payload)
-        for ledger in self._ledgers.values():
+        for ledger in self.ledgers.values():
             ledger.leases.clear()
             ledger.in_flight = 0
 

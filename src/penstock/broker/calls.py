@@ -64,7 +64,7 @@ class Calls:
             leader = await self._wait_leader(place, group)
         return await self.ask_node(leader, verb, request, reply, answer_s=answer_s + wait_ms / 1000)
 
-    async def ask_node(
+    def ask_node(
         self,
         node: NodeId,
         verb: str,
@@ -72,11 +72,21 @@ class Calls:
         reply: type[Reply],
         *,
         answer_s: float = _ANSWER_TIMEOUT_S,
-    ) -> Reply:
+    ) -> Awaitable[Reply]:
         """Carry out a verb on a node, which may be this one."""
         if node == self._cluster.member.node:
-            result: Reply = await self._verbs[verb].run(request)
-            return result
+            return self._verbs[verb].run(request)
+        return self._ask_other(node, verb, request, reply, answer_s=answer_s)
+
+    async def _ask_other(
+        self,
+        node: NodeId,
+        verb: str,
+        request: msgspec.Struct,
+        reply: type[Reply],
+        *,
+        answer_s: float,
+    ) -> Reply:
         answer = await self._cluster.links.request(
             node, RequestKind.CALL, _body(verb, request), timeout_s=answer_s
         )

@@ -7,10 +7,10 @@ partition that the receipt names. Every verb runs on the partition's leader, her
 
 import asyncio
 import itertools
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -124,7 +124,7 @@ class Queues:
         await self._make_sure_of_groups(requests)
         return await self._receive_within(requests, wait_ms)
 
-    async def ack_and_receive(
+    def ack_and_receive(
         self,
         topic: str,
         group: str,
@@ -134,16 +134,16 @@ class Queues:
         wait_ms: int = 0,
         lease_ms: int | None = None,
         consumer: str = "",
-    ) -> Exchanged:
+    ) -> Coroutine[Any, Any, Exchanged]:
         """Ack messages, and receive the next ones; the acks are durable when this returns.
 
         What is there goes out before the acks are committed, so that one flush carries both. What
         waits for the acks, because of the group's order or of a limit, goes out after them.
         """
         request = _Receive(topic, group, [], count_max, lease_ms, consumer, None)
-        return await self._exchange([request], partial(self.ack, topic, group, receipts), wait_ms)
+        return self._exchange([request], partial(self.ack, topic, group, receipts), wait_ms)
 
-    async def ack_and_receive_any(
+    def ack_and_receive_any(
         self,
         topics: Sequence[str],
         group: str,
@@ -153,13 +153,13 @@ class Queues:
         wait_ms: int = 0,
         lease_ms: int | None = None,
         consumer: str = "",
-    ) -> Exchanged:
+    ) -> Coroutine[Any, Any, Exchanged]:
         """The same with several topics; what is acked may be of others than these."""
         requests = [
             _Receive(topic, group, [], count_max, lease_ms, consumer, None)
             for topic in _in_turn(topics, self._topic_turn)
         ]
-        return await self._exchange(requests, partial(self.ack_any, group, receipts), wait_ms)
+        return self._exchange(requests, partial(self.ack_any, group, receipts), wait_ms)
 
     async def _exchange(
         self,
@@ -227,19 +227,26 @@ class Queues:
                 if node == self._cluster.member.node:
                     messages = await self._collect(request, partitions)
                 else:
-                    asked = msgspec.structs.replace(request, partitions=partitions)
-                    place = TopicPartition(request.topic, partitions[0])
-                    messages = await self._calls.ask(place, "queue.receive", asked, list[Message])
+                    messages = await self._receive_from(node, request, partitions)
             except Unavailable as error:
                 failure = error
                 continue
             if messages:
-                self.arrivals.found(node, request.topic, request.group)
                 return messages
         if isinstance(failure, DiskFull):
             # Waiting does not help; a change of leaders passes by itself.
             raise failure
         return []
+
+    async def _receive_from(
+        self, node: int, request: _Receive, partitions: list[int]
+    ) -> list[Message]:
+        asked = msgspec.structs.replace(request, partitions=partitions)
+        place = TopicPartition(request.topic, partitions[0])
+        messages = await self._calls.ask(place, "queue.receive", asked, list[Message])
+        if messages:
+            self.arrivals.found(node, request.topic, request.group)
+        return messages
 
     def _by_leader(self, topic: str) -> dict[int, list[int]]:
         """Return the topic's partitions by the node that leads them."""
@@ -268,7 +275,7 @@ class Queues:
         failure: PenstockError | None = None
         for number in _in_turn(partitions, self._partition_turn):
             try:
-                queue = self._queue(request.topic, number)
+                queue = self._cluster.partition(TopicPartition(request.topic, number)).queue
                 if request.group not in queue.groups:
                     await queue.create_group(request.group, queue.start_offset)
                 await queue.wait_ready(request.group, request.consumer)
@@ -290,9 +297,6 @@ class Queues:
         if failure is not None and not messages:
             raise failure
         return messages
-
-    def _queue(self, topic: str, partition: int) -> PartitionQueue:
-        return self._cluster.partition(TopicPartition(topic, partition)).queue
 
 
 def _check(request: _Receive, wait_ms: int) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 from penstock.cluster.changes import MetadataChanges
 from penstock.cluster.commands import Command, FormCluster, PlaceShards, encode_command
 from penstock.cluster.contact import Contact
-from penstock.cluster.described import Node, Replicas
+from penstock.cluster.described import Node
 from penstock.cluster.fence_expiry import FenceExpiry
 from penstock.cluster.formation import Formation
 from penstock.cluster.founding import FoundingFile
@@ -89,8 +89,9 @@ class Cluster:
             transport=self.links,
             group_machine=group_machine,
         )
-        # Without methods around them: every publish and every fetch asks.
+        # Without methods around them: every publish and every receive asks.
         self.partition = self.replicas.partition
+        self.replicas_of = self.replicas.replicas_of
         self.settings = self.replicas.settings
         self.replicas.on_opened = self._opened
         self.replicas.on_replaced = self._register_again
@@ -456,10 +457,6 @@ class Cluster:
             logger.debug("metadata leadership lost")
 
     # Finding.
-
-    def replicas_of(self, place: TopicPartition) -> Replicas:
-        """Return who replicates a partition, or raise `TopicNotFound`."""
-        return self.replicas.replicas_of(place)
 
     @property
     def partitions(self) -> list[Partition]:

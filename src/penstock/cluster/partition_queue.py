@@ -96,6 +96,14 @@ class _Desk:
     waiters: deque[Waiter] = field(default_factory=deque)
 
 
+class _Desks(dict[str, _Desk]):
+    """Desks by group; one that is asked for is there."""
+
+    def __missing__(self, group: str) -> _Desk:
+        desk = self[group] = _Desk(group)
+        return desk
+
+
 class PartitionQueue:
     """The queue groups of one partition, as far as its leader drives them."""
 
@@ -114,8 +122,9 @@ class PartitionQueue:
         self._portions = Portions(self.records)
         self._machine = machine
         self._workplace = workplace
+        self._now_ms = workplace.clock.now_ms
         self._host = host
-        self._desks: dict[str, _Desk] = {}
+        self._desks = _Desks()
         self._term = 0
         self._first_count = log.identity.group % (1 << _LOG_BITS) << (_COUNT_BITS - _LOG_BITS)
         self._count = self._first_count
@@ -155,7 +164,7 @@ class PartitionQueue:
     def dispatcher(self, group: str) -> Dispatcher | None:
         """Return what the leader knows about what goes out next; None while that is unknown."""
         self.log.check_serving()
-        return self._dispatcher(self._desk(group))
+        return self._dispatcher(self._desks[group])
 
     async def create_group(self, group: str, floor: int) -> None:
         """Let a group begin at `floor`; one that exists is left as it is."""
@@ -173,7 +182,7 @@ class PartitionQueue:
             await self._propose_alone(GroupDeleted(group, self._now_ms()))
 
     async def _propose_alone(self, event: GroupReset | GroupDeleted) -> None:
-        desk = self._desk(event.group)
+        desk = self._desks[event.group]
         desk.barriers += 1
         try:
             await self._propose(event)
@@ -208,16 +217,18 @@ class PartitionQueue:
         if self.ledger(group).floor < (start_offset := self.start_offset):
             self._trim(start_offset)
             return None
-        desk = self._desk(group)
+        desk = self._desks[group]
         settings = self.settings_of(group)
         if consumer_in_flight_max is not None:
             lowered = min(settings.consumer_in_flight_max, consumer_in_flight_max)
             settings = msgspec.structs.replace(settings, consumer_in_flight_max=lowered)
         passed = 0
         while passed < _PASSED_MAX:
-            dispatcher = self._dispatcher(desk)
-            room = dispatcher.room(consumer, settings) if dispatcher else 0
-            if dispatcher is None or room == 0:
+            dispatcher = self._dispatcher_in(desk, settings.order)
+            if dispatcher is None:
+                return None
+            room = dispatcher.room(consumer, settings)
+            if room == 0:
                 return None
             portion = self._take(desk, dispatcher, min(count_max, room), settings)
             if portion is None:
@@ -336,7 +347,7 @@ class PartitionQueue:
     ) -> list[tuple[int, int]]:
         """The same, also for messages whose lease has ended and that nobody has got since."""
         stale = await self.ack(group, parts, is_repeated=is_repeated)
-        desk = self._desk(group)
+        desk = self._desks[group]
         dispatcher = self._dispatcher(desk) if stale else None
         if dispatcher is None:
             return stale
@@ -430,13 +441,16 @@ class PartitionQueue:
         """Tell the dispatcher. Followers have none."""
         if not self._is_leading:
             return
-        desk = self._desk(event.group)
-        if isinstance(event, (Leased, Acked)):
-            # Nearly all events are one of these, and nothing comes back by them.
-            if desk.dispatcher is not None:
-                _tell(desk.dispatcher, event, change)
-            if isinstance(event, Acked):
-                self._host.counts.acked += count_of(change.settled)
+        desk = self._desks[event.group]
+        dispatcher = desk.dispatcher
+        # Nearly all events are one of these two, and nothing comes back by them.
+        if isinstance(event, Leased):
+            if dispatcher is not None:
+                dispatcher.leased(event)
+        elif isinstance(event, Acked):
+            if dispatcher is not None:
+                dispatcher.changed(change)
+            self._host.counts.acked += count_of(change.settled)
         else:
             self._count_change(event, change)
             self._note_returns(desk, event, change)
@@ -514,20 +528,16 @@ class PartitionQueue:
             return
         for group, ledger in self._machine.delivery.ledgers.items():
             if ledger.leases or ledger.waiting:
-                self._desk(group)
+                self._desks.setdefault(group, _Desk(group))
             if ledger.dying:
                 self._host.on_dying(self.place, group, True)
         self._schedule()
 
-    def _desk(self, group: str) -> _Desk:
-        desk = self._desks.get(group)
-        if desk is None:
-            desk = self._desks[group] = _Desk(group)
-        return desk
-
     def _dispatcher(self, desk: _Desk) -> Dispatcher | None:
         """Return the group's dispatcher, building it when that is safe; else None."""
-        order = self.settings_of(desk.group).order
+        return self._dispatcher_in(desk, self.settings_of(desk.group).order)
+
+    def _dispatcher_in(self, desk: _Desk, order: OrderMode) -> Dispatcher | None:
         if desk.barriers:
             return None
         if desk.dispatcher is not None and desk.order is order:
@@ -565,7 +575,7 @@ class PartitionQueue:
 
     def watch(self, group: str, waiter: Waiter) -> None:
         """Call `waiter.wake` once, when something may be there for it or leadership ends."""
-        self._desk(group).waiters.append(waiter)
+        self._desks[group].waiters.append(waiter)
         self._waiting += 1
 
     def unwatch(self, group: str, waiter: Waiter) -> None:
@@ -577,7 +587,7 @@ class PartitionQueue:
 
     def has_ready(self, group: str, consumer: str) -> bool:
         """True when something may be there that this consumer has room for."""
-        desk = self._desk(group)
+        desk = self._desks[group]
         return self._has_ready(desk) and self._has_room(desk, consumer)
 
     def _has_ready(self, desk: _Desk) -> bool:
@@ -608,9 +618,6 @@ class PartitionQueue:
                 return
 
     # Time.
-
-    def _now_ms(self) -> int:
-        return self._workplace.clock.now_ms()
 
     def _arm(self, at_ms: int) -> None:
         """Let the timer go off at `at_ms` or before."""
@@ -667,10 +674,6 @@ def _offset_of(record: Record) -> int:
 
 def _tell(dispatcher: Dispatcher, event: DeliveryEvent, change: Change) -> None:
     match event:
-        case Leased():
-            dispatcher.leased(event)
-        case Acked():
-            dispatcher.changed(change)
         case Extended(_, parts):
             dispatcher.extended({part.delivery for part in parts})
         case Expired(_, deliveries):

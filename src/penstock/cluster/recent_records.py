@@ -6,11 +6,19 @@ consecutive batches is decoded once and kept while it is among the last few that
 """
 
 from collections.abc import Iterable
-from typing import NamedTuple
+from operator import attrgetter
+from typing import NamedTuple, cast
 
 from penstock.cluster.replicated_log import ReplicatedLog
 from penstock.errors import Corruption, StorageFailed
-from penstock.record import BatchHeader, Record, checksum_matches, decode_records, read_header
+from penstock.record import (
+    BatchHeader,
+    Record,
+    checksum_matches,
+    decode_records,
+    decode_values,
+    read_header,
+)
 
 # Read ahead in one go where messages are taken in order.
 _AHEAD_BYTES = 128 * 1024
@@ -22,6 +30,8 @@ DELIVERY_BYTES_MAX = 8 * 1024 * 1024
 # Offsets without a record are looked at in portions of this many.
 _GONE_MAX = 100_000
 _SPAN_MAX = 1_000_000
+
+_headers_of = attrgetter("headers")
 
 
 class _Stretch(NamedTuple):
@@ -109,8 +119,8 @@ class RecentRecords:
             end = min(first_offset, offset + _GONE_MAX)
             return _Stretch(offset, end, [None] * (end - offset))
         try:
-            found = self._log.log.read(offset, end_offset=end_offset, bytes_max=bytes_max)
-            batches = _split(memoryview(found.read())) if found else []
+            stored = self._log.log.read(offset, end_offset=end_offset, bytes_max=bytes_max)
+            batches = _split(memoryview(stored.read())) if stored else []
         except OSError as error:
             raise StorageFailed(f"{self._log.name} cannot be read: {error}") from error
         if not batches or batches[0][0].base_offset >= offset + _GONE_MAX:
@@ -129,7 +139,8 @@ class RecentRecords:
                     " checksum"
                 )
             if not header.is_control:
-                _put(list(decode_records(batch)), header, records, start)
+                found = decode_values(batch) or list(decode_records(batch))
+                _put(found, header, records, start)
         size_bytes = sum(header.size_bytes for header, _ in batches)
         is_compressed = any(header.codec for header, _ in batches)
         plain = _plain(records, None if is_compressed else size_bytes)
@@ -150,9 +161,9 @@ def _put(
 
 def _plain(records: list[Record | None], content_bytes: int | None) -> list[Record] | None:
     """Return records that need no closer look; their content has at most the given size."""
-    whole = [record for record in records if record is not None and not record.headers]
-    if len(whole) < len(records):
+    if None in records or any(map(_headers_of, records)):
         return None
+    whole = cast("list[Record]", records)
     if content_bytes is None:
         content_bytes = sum([len(record.value or b"") + len(record.key or b"") for record in whole])
     return whole if content_bytes <= DELIVERY_BYTES_MAX else None

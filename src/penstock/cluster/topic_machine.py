@@ -91,6 +91,9 @@ _SEARCHED_BYTES = 16 * 1024
 _Result = Offset | Change | int | list[bool] | WriteDecided | None
 
 _encode = msgspec.msgpack.Encoder().encode
+# Called for every lease and ack, so there is no function around it.
+encode_delivery: Callable[[DeliveryEvent], bytes] = _encode
+"""Return the state entry of an event of a queue group."""
 _decode = msgspec.msgpack.Decoder(Event | list[DeliveryEvent]).decode
 _decode_snapshot = msgspec.msgpack.Decoder(_Snapshot).decode
 
@@ -307,11 +310,6 @@ def encode_archived(event: Archived) -> bytes:
 
 def encode_fenced(event: Fenced) -> bytes:
     """Return the state entry that turns writes away, or reads, too."""
-    return _encode(event)
-
-
-def encode_delivery(event: DeliveryEvent) -> bytes:
-    """Return the state entry of an event of a queue group."""
     return _encode(event)
 
 

@@ -27,6 +27,7 @@ from penstock.delivery.settings import GroupSettings, OrderMode
 
 NORMAL_LANE = 4
 LANES = range(10)
+_PARALLEL, _STRICT = OrderMode.PARALLEL, OrderMode.STRICT
 # One message in this many is the oldest that waits, whatever its lane.
 _OLDEST_EVERY = 10
 
@@ -80,7 +81,7 @@ class Dispatcher:
 
     def room(self, consumer: str, settings: GroupSettings) -> int:
         """How many more messages may be out with this consumer now."""
-        if self._order is OrderMode.STRICT:
+        if self._order is _STRICT:
             return 0 if self._ledger.in_flight or self.reserved_count else 1
         in_flight = self._ledger.in_flight + self.reserved_count
         by_consumer = settings.consumer_in_flight_max - self._by_consumer[consumer]
@@ -95,7 +96,7 @@ class Dispatcher:
         built anew.
         """
         self.wake(now_ms)
-        if self._order is OrderMode.STRICT:
+        if self._order is _STRICT:
             return self._pick_strict(end)
         if self._keys is not None:
             return self._pick_by_key(self._keys, count_max, end, key_of)
@@ -109,14 +110,16 @@ class Dispatcher:
         That is what an undisturbed group does all the time, and needs no list of messages. None
         says that `pick` has to look closer; the same holds for what is picked.
         """
-        if self._order is not OrderMode.PARALLEL or self._priorities:
+        if self._order is not _PARALLEL or self._priorities:
             return None
-        self.wake(now_ms)
-        start = self._next_fresh(NORMAL_LANE, end)
-        if start is None or any(self._ready.values()):
+        if self._resting:
+            self.wake(now_ms)
+        cursor = max(self._cursors[NORMAL_LANE], self._ledger.floor)
+        start = cursor if cursor >= self._taken_end else self._next_fresh(NORMAL_LANE, end)
+        if start is None or start >= end or any(self._ready.values()):
             return None
         wanted_end = min(end, start + count_max)
-        if self._fresh_end(NORMAL_LANE, start, wanted_end) < wanted_end:
+        if start < self._taken_end and cut_at(self._taken, start, wanted_end) < wanted_end:
             return None
         self._cursors[NORMAL_LANE] = wanted_end
         return start, wanted_end
@@ -226,7 +229,7 @@ class Dispatcher:
         """True when something may be there to be handed out."""
         if any(self._ready.values()):
             return True
-        if self._order is OrderMode.STRICT:
+        if self._order is _STRICT:
             is_free = not (self._ledger.in_flight or self.reserved_count)
             return is_free and self._strict_candidate(end) is not None
         lanes = LANES if self._priorities else (NORMAL_LANE,)

@@ -1,7 +1,7 @@
 """Messages that went out together: one lease, one object, one bit for each that is still out."""
 
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from itertools import accumulate
 
 import msgspec
@@ -27,27 +27,34 @@ class SavedLease(msgspec.Struct, frozen=True, array_like=True):
 class Lease:
     """The messages of one delivery that are still out, and until when."""
 
-    __slots__ = ("_bases", "_extended", "_live", "_runs", "at_ms", "consumer", "until_ms")
+    __slots__ = (
+        "_all",
+        "_bases",
+        "_extended",
+        "_live",
+        "_runs",
+        "at_ms",
+        "consumer",
+        "live_count",
+        "until_ms",
+    )
 
     def __init__(self, event: Leased) -> None:
-        self._runs = tuple(event.runs)
+        self._runs = event.runs
         # The bit of the first offset of each run.
         self._bases = (
             _ONE_RUN
             if len(event.runs) == 1
             else tuple(accumulate((end - start for start, end in event.runs), initial=0))
         )
-        self._live = (1 << count_of(event.runs)) - 1
+        # How many messages are still out.
+        self.live_count = count_of(event.runs)
+        self._all = self._live = (1 << self.live_count) - 1
         self.until_ms = event.until_ms
         self.at_ms = event.at_ms
         self.consumer = event.consumer
         # Deadlines of messages that were extended by themselves.
         self._extended: dict[int, int] | None = None
-
-    @property
-    def live_count(self) -> int:
-        """How many messages are still out."""
-        return self._live.bit_count()
 
     def holds(self, offset: int) -> bool:
         """True when the message is out under this lease."""
@@ -92,21 +99,22 @@ class Lease:
             self._extended = {}
         self._extended[offset] = until_ms
 
-    def end(self, runs: Sequence[Run]) -> bool:
-        """End the leases of these messages; False, and none ends, unless each is out, once."""
-        wanted = 0
-        for run in runs:
-            mask = self._mask(run)
-            if mask is None or wanted & mask:
-                return False
-            wanted |= mask
-        if self._live & wanted != wanted:
-            return False
+    def end(self, runs: list[Run]) -> int | None:
+        """End the leases of these messages and say of how many.
+
+        None, and none ends, unless each is out, once.
+        """
+        # Most consumers are done with all that they got together.
+        wanted = self._all if runs == self._runs else self._bits_of(runs)
+        if wanted is None or self._live & wanted != wanted:
+            return None
         self._live ^= wanted
+        count = wanted.bit_count()
+        self.live_count -= count
         if self._extended:
             for offset in offsets_of(runs):
                 self._extended.pop(offset, None)
-        return True
+        return count
 
     def _position(self, offset: int) -> int:
         number = bisect_right(self._runs, offset, key=_start) - 1
@@ -114,10 +122,16 @@ class Lease:
             return -1
         return self._bases[number] + offset - self._runs[number][0]
 
+    def _bits_of(self, runs: list[Run]) -> int | None:
+        wanted = 0
+        for run in runs:
+            mask = self._mask(run)
+            if mask is None or wanted & mask:
+                return None
+            wanted |= mask
+        return wanted
+
     def _mask(self, run: Run) -> int | None:
-        if len(self._runs) == 1 and run == self._runs[0]:
-            # Most consumers are done with all that they got together.
-            return (1 << run[1] - run[0]) - 1
         first = self._position(run[0])
         last = self._position(run[1] - 1)
         count = run[1] - run[0]
@@ -130,7 +144,7 @@ class Lease:
         size = (self._live.bit_length() + 7) // 8
         return SavedLease(
             delivery,
-            list(self._runs),
+            self._runs,
             self._live.to_bytes(size, "little"),
             self.until_ms,
             self.at_ms,
@@ -144,6 +158,7 @@ class Lease:
         event = Leased("", saved.delivery, saved.runs, saved.until_ms, saved.at_ms, saved.consumer)
         lease = cls(event)
         lease._live = int.from_bytes(saved.live, "little")
+        lease.live_count = lease._live.bit_count()
         lease._extended = saved.extended or None
         return lease
 

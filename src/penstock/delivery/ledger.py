@@ -141,7 +141,9 @@ class Ledger:
 
     def lease(self, event: Leased) -> Change:
         """Messages go out; those that retention has settled since that was proposed do not."""
-        event = _from_floor(event, self.floor)
+        runs, expired = event.runs, event.expired
+        if (runs and runs[0][0] < self.floor) or (expired and expired[0][0] < self.floor):
+            event = _from_floor(event, self.floor)
         if self.waiting:
             for start, end in event.runs:
                 for offset in self._known_in(self.waiting, start, end):
@@ -256,22 +258,21 @@ class Ledger:
                 self.floor = end
             else:
                 self.done.add_range(start, end)
-            for known in (
+            notes: tuple[dict[int, int] | dict[int, Dying], ...] = (
                 self._attempts,
                 self._first_ms,
                 self._limits,
                 self.waiting,
                 self.dying,
                 self.keys,
-            ):
-                if known:
-                    for offset in self._known_in(known, start, end):
-                        del known[offset]
-        self._raise_floor()
+            )
+            for known in filter(len, notes):
+                for offset in self._known_in(known, start, end):
+                    del known[offset]
+        if self.done:
+            self._raise_floor()
 
     def _raise_floor(self) -> None:
-        if not self.done:
-            return
         if self.floor in self.done:
             self.floor = run_end(self.done, self.floor)
         self.done.remove_range(0, self.floor)
@@ -306,9 +307,9 @@ class Ledger:
 
     def _end(self, lease: Lease, delivery: int, runs: list[Run], change: Change) -> bool:
         """End leases of one delivery; False, and none ends, when not all of them hold."""
-        if not lease.end(runs):
+        count = lease.end(runs)
+        if count is None:
             return False
-        count = count_of(runs)
         self.in_flight -= count
         if count:
             change.ended.append((lease.consumer, count))
@@ -372,8 +373,6 @@ class Ledger:
 
 def _from_floor(event: Leased, floor: int) -> Leased:
     """Return a lease without the messages below the floor."""
-    if _is_from(event.runs, floor) and _is_from(event.expired, floor):
-        return event
     passed = count_of(_clipped(event.runs, 0, floor))
     end = max(run[1] for run in (*event.runs, *event.expired))
     return msgspec.structs.replace(
@@ -383,10 +382,6 @@ def _from_floor(event: Leased, floor: int) -> Leased:
         limits=event.limits[passed:],
         expired=_clipped(event.expired, floor, end),
     )
-
-
-def _is_from(runs: list[Run], floor: int) -> bool:
-    return not runs or runs[0][0] >= floor
 
 
 def _clipped(runs: list[Run], low: int, high: int) -> list[Run]:

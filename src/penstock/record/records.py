@@ -58,6 +58,21 @@ def decode_records(batch: Buffer) -> Iterator[Record]:
         ) from error
 
 
+def decode_values(batch: Buffer) -> list[Record] | None:
+    """Return the records of a batch like those of `encode_values`; None says it is another.
+
+    Most messages are a value and nothing else, and it costs less to write down what should stand
+    before it than to read what does.
+    """
+    header = read_header(batch)
+    if header.attributes or not 0 < header.records == header.offsets <= len(_VALUE_HEADS):
+        return None
+    try:
+        return _decode_values(bytes(memoryview(batch)[HEADER_BYTES : header.size_bytes]), header)
+    except IndexError:
+        return None
+
+
 def encode_batch(
     records: Sequence[Record],
     *,
@@ -107,8 +122,7 @@ def encode_values(values: Sequence[bytes], timestamp: int) -> bytearray:
     short, short_max = _SHORT, len(_SHORT)
     for delta, value in enumerate(values):
         size = len(value)
-        # Attributes, no difference in time, the offset, no key, the value.
-        head = b"\0\0" + (short[delta] if delta < short_max else varint_bytes(delta)) + _NULL
+        head = _VALUE_HEADS[delta] if delta < short_max else _value_head(varint_bytes(delta))
         head += short[size] if size < short_max else varint_bytes(size)
         length = len(head) + size + 1
         length_bytes = short[length] if length < short_max else varint_bytes(length)
@@ -242,6 +256,31 @@ def _decode_body(data: bytes, header: BatchHeader) -> Iterator[Record]:
         yield Record(offset, timestamp, key, value, headers)
 
 
+def _decode_values(data: bytes, header: BatchHeader) -> list[Record] | None:
+    """Guess where each value lies, and compare what stands before it with what should.
+
+    `IndexError` says that the bytes end too early, or that a value is too long for this.
+    """
+    timestamp = header.base_timestamp
+    signed, short = _SIGNED, _SHORT
+    records = []
+    at = 0
+    for offset, head in enumerate(_VALUE_HEADS[: header.records], header.base_offset):
+        start = at + 1 if data[at] < 0x80 else at + 2
+        length_at = start + len(head)
+        if (low := data[length_at]) < 0x80:
+            value_at, length = length_at + 1, signed[low]
+        else:
+            value_at, length = length_at + 2, signed[low] ^ data[length_at + 1] << 6
+        end = value_at + length
+        expected = short[end + 1 - start] + head + short[length]
+        if data[at:value_at] != expected or length < 0 or data[end]:
+            return None
+        records.append(Record(offset, timestamp, None, data[value_at:end]))
+        at = end + 1
+    return records
+
+
 def _refusal(size: int, said: int, offset: int, offsets: range) -> InvalidBatch:
     if size != said:
         return InvalidBatch(f"a record of {size} bytes says that it has {said}")
@@ -316,6 +355,14 @@ _NULL = varint_bytes(-1)
 _SHORT = [bytes((number << 1,)) for number in range(64)] + [
     bytes((number << 1 & 0x7F | 0x80, number >> 6)) for number in range(64, 8192)
 ]
+
+
+def _value_head(delta: bytes) -> bytes:
+    """Return what stands before a value alone: attributes, time, offset, no key."""
+    return b"\0\0" + delta + _NULL
+
+
+_VALUE_HEADS = [_value_head(delta) for delta in _SHORT]
 
 
 def _read_varint(data: bytes, position: int) -> tuple[int, int]:

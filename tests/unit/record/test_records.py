@@ -18,6 +18,7 @@ from penstock.record import (
     Codec,
     Record,
     decode_records,
+    decode_values,
     encode_batch,
     encode_values,
     read_header,
@@ -71,6 +72,35 @@ def test_values_alone_are_encoded_as_records_without_anything_else(sizes: list[i
     records = [Record(delta, 7, None, value) for delta, value in enumerate(values)]
 
     assert encode_values(values, 7) == encode_batch(records)
+
+
+@pytest.mark.parametrize("sizes", [[0, 1, 55, 56, 63, 64, 65, 8_000], [3] * 8_192])
+def test_values_alone_come_back(sizes: list[int]) -> None:
+    records = [Record(5 + delta, 7, None, b"v" * size) for delta, size in enumerate(sizes)]
+
+    assert decode_values(encode_batch(records)) == records
+
+
+@given(records=record_lists(), codec=st.sampled_from(list(Codec)))
+def test_records_that_are_not_values_alone_are_left_to_others(
+    records: list[Record], codec: Codec
+) -> None:
+    batch = encode_batch(records, codec=codec)
+
+    assert decode_values(batch) in (None, list(decode_records(batch)))
+
+
+def test_values_are_told_from_what_only_begins_like_them() -> None:
+    others = (
+        Record(1, 0, None, bytes(10_000)),
+        Record(1, 0, None, None),
+        Record(1, 0, b"k", b"v"),
+        Record(1, 1, None, b"v"),
+        Record(2, 0, None, b"v"),
+        Record(1, 0, None, b"v", (("name", b""),)),
+    )
+    for other in others:
+        assert decode_values(encode_batch([Record(0, 0, None, b"v"), other])) is None
 
 
 def test_null_and_empty_are_told_apart() -> None:
@@ -178,11 +208,15 @@ def test_a_header_name_that_is_not_text_is_refused() -> None:
 
 @given(body=st.binary(max_size=60), records=st.integers(1, 3))
 def test_arbitrary_bodies_are_read_or_refused(body: bytes, records: int) -> None:
+    batch = batch_with_body(body, records)
+    values = decode_values(batch)
     try:
-        found = list(decode_records(batch_with_body(body, records)))
+        found = list(decode_records(batch))
     except InvalidBatch:
+        assert values is None
         return
 
+    assert values in (None, found)
     assert [record.offset for record in found] == sorted({record.offset for record in found})
 
 

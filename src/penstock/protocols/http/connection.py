@@ -21,10 +21,10 @@ import asyncio
 import logging
 from collections.abc import Iterable, Mapping
 from http import HTTPStatus
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar
 
 from uvicorn.config import Config
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.server import ServerState
 
 from penstock.errors import PenstockError
@@ -97,6 +97,8 @@ class Connection(HttpToolsProtocol):
 
     shortcuts: ClassVar[Shapes[Shortcut | GuestDoor]] = Shapes()
     failures: ClassVar[Failures]
+    # What uvicorn takes for its own is a visit on the short way.
+    cycle: Any
     # The beginnings of good answers by their status, and uvicorn's headers that they are made with.
     _heads: ClassVar[dict[int, bytes]] = {}
     _heads_from: ClassVar[list[tuple[bytes, bytes]] | None] = None
@@ -114,15 +116,10 @@ class Connection(HttpToolsProtocol):
         # When the last answer was given; None while a request is under way.
         self._idle_since_s: float | None = None
 
-    def data_received(self, data: bytes) -> None:
-        """Take in what a client sends."""
-        self._idle_since_s = None
-        super().data_received(data)
-
     def connection_lost(self, exc: Exception | None) -> None:
         """The client is gone."""
         super().connection_lost(exc)
-        cycle: object = self.cycle
+        cycle = self.cycle
         if isinstance(cycle, _Visit):
             cycle.give_up()
         if self.timeout_keep_alive_task is not None:
@@ -155,7 +152,7 @@ class Connection(HttpToolsProtocol):
         """Choose the way."""
         visit = self._visit() if self._is_plain else None
         if visit is not None:
-            self.cycle = cast("RequestResponseCycle", visit)
+            self.cycle = visit
             return
         url, headers, expects = self.url, self.headers, self.expect_100_continue
         super().on_message_begin()
@@ -190,7 +187,7 @@ class Connection(HttpToolsProtocol):
 
     def on_body(self, body: bytes) -> None:
         """Collect what a shortcut is given."""
-        cycle: object = self.cycle
+        cycle = self.cycle
         if isinstance(cycle, _Visit):
             cycle.parts.append(body)
         else:
@@ -198,7 +195,7 @@ class Connection(HttpToolsProtocol):
 
     def on_message_complete(self) -> None:
         """Let a shortcut begin."""
-        cycle: object = self.cycle
+        cycle = self.cycle
         if isinstance(cycle, _Visit):
             task = cycle.task = self.loop.create_task(self._serve(cycle))
             self.tasks.add(task)
@@ -213,7 +210,8 @@ class Connection(HttpToolsProtocol):
         self.server_state.total_requests += 1
         if self.transport.is_closing():
             return
-        self.flow.resume_reading()
+        if self.flow.read_paused:
+            self.flow.resume_reading()
         if self.pipeline:
             cycle, app = self.pipeline.pop()
             self._start_asgi_task(cycle, app)
@@ -226,7 +224,8 @@ class Connection(HttpToolsProtocol):
         self.timeout_keep_alive_task = self.loop.call_later(wait_s, self.timeout_keep_alive_handler)
 
     def _unset_keepalive_if_required(self) -> None:
-        """The timer goes on: it finds out by itself whether the connection is idle."""
+        """A client sends something; the timer goes on, and finds out by itself."""
+        self._idle_since_s = None
 
     def timeout_keep_alive_handler(self) -> None:
         """Close a connection that has been idle for long."""

@@ -76,7 +76,8 @@ async def read_body(request: Request, kind: type[Body], *, bytes_max: int = BODY
 def decode_body(body: bytes, kind: type[Body], *, name: str = "the body") -> Body:
     """Decode a body or a part of one, or raise `InvalidRequest`; nothing stands for `{}`."""
     try:
-        return _decoder(kind).decode(body or b"{}")
+        decoder: msgspec.json.Decoder[Body] = _DECODERS.get(kind) or _new_decoder(kind)
+        return decoder.decode(body or b"{}")
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         shown = body[:200].decode(errors="replace")
         raise InvalidRequest(f"{name} is {shown!r}: {error}") from error
@@ -105,12 +106,10 @@ async def _read_up_to(request: Request, bytes_max: int) -> bytes:
     return b"".join(chunks)
 
 
-def _decoder(kind: type[Body]) -> msgspec.json.Decoder[Body]:
-    """Return the decoder of a body; making one anew costs more than a small body does."""
-    found = _DECODERS.get(kind)
-    if found is None:
-        found = _DECODERS[kind] = msgspec.json.Decoder(kind, float_hook=exact_number)
-    return found
+def _new_decoder(kind: type[Body]) -> msgspec.json.Decoder[Body]:
+    """Make the decoder of a body and keep it: to make it costs more than a small body does."""
+    decoder = _DECODERS[kind] = msgspec.json.Decoder(kind, float_hook=exact_number)
+    return decoder
 
 
 def from_here(call: Call) -> Call:

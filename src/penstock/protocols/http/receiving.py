@@ -59,10 +59,10 @@ def receiving_endpoints(view: NodeView, failures: Failures) -> list[Endpoint]:
 def _receiving(view: NodeView, failures: Failures) -> list[Endpoint]:
     async def receive(path: Mapping[str, str], content: bytes) -> bytes:
         body = decode_body(content, ExchangeBody)
-        terms = _terms(body)
+        topic, group, terms = path["topic"], path["group"], _terms(body)
         if not body.ack:
-            return _received(await view.queues.receive(*_place(path), **terms))
-        exchanged = await view.queues.ack_and_receive(*_place(path), body.ack, **terms)
+            return _received(await view.queues.receive(topic, group, **terms))
+        exchanged = await view.queues.ack_and_receive(topic, group, body.ack, **terms)
         return _exchanged(body.ack, exchanged, failures)
 
     return [
