@@ -15,8 +15,8 @@ numbers every entry from the payloads alone.
 """
 
 import struct
-from dataclasses import dataclass
 
+import msgspec
 from crc32c import crc32c
 
 from penstock.log.disk import Buffer
@@ -29,8 +29,7 @@ _CHECKED_FROM = _BEGIN.size
 STATE_HEADER_BYTES = _HEADER.size
 
 
-@dataclass(frozen=True, slots=True)
-class StateEntry:
+class StateEntry(msgspec.Struct, frozen=True, gc=False):
     """One state change and its place in the log."""
 
     index: int
