@@ -248,7 +248,7 @@ class LeaderRules(FollowerRules):
         index = matches[(len(matches) - 1) // 2]
         if index > self.commit_index and self._may_commit_by_counting(index):
             was_open = self.commit_index < self._reign_start
-            self._commit(index)
+            self._commit(EntryIndex(index))
             if was_open:
                 self._read_queue.begin(index)
             if not self._is_own_voter:
