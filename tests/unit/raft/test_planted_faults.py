@@ -44,7 +44,7 @@ class AcknowledgesBeforeSync(RaftNode):
 
 
 class CountsItselfBeforeSync(RaftNode):
-    def _own_match(self) -> int:
+    def _own_match(self) -> EntryIndex:
         return self._log.last_index
 
 
