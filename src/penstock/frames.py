@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator
 from penstock.errors import InvalidRequest
 
 _SIZE = struct.Struct(">i")
+_SIZE_BYTES = _SIZE.size
 
 
 class FrameReader:
@@ -34,11 +35,11 @@ class FrameReader:
 
     def received(self, count: int) -> Iterable[bytearray]:
         """Give the frames that `count` more bytes complete; raise when one is too large."""
-        if self._frame is None and not self._size_bytes and count > _SIZE.size:
+        if self._frame is None and not self._size_bytes and count > _SIZE_BYTES:
             (size,) = _SIZE.unpack_from(self._scratch)
-            if size == count - _SIZE.size <= self._bytes_max:
+            if size == count - _SIZE_BYTES <= self._bytes_max:
                 # What comes is most often one whole frame.
-                return (self._scratch[_SIZE.size : count],)
+                return (self._scratch[_SIZE_BYTES:count],)
         return self._all_received(count)
 
     def _all_received(self, count: int) -> Iterator[bytearray]:
@@ -53,10 +54,10 @@ class FrameReader:
     def _cut(self, data: memoryview) -> Iterator[bytearray]:
         position = 0
         while position < len(data):
-            missing = _SIZE.size - len(self._size_bytes)
+            missing = _SIZE_BYTES - len(self._size_bytes)
             self._size_bytes += data[position : position + missing]
             position += missing
-            if len(self._size_bytes) < _SIZE.size:
+            if len(self._size_bytes) < _SIZE_BYTES:
                 return
             size = self._checked_size()
             end = position + size

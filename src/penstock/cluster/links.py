@@ -29,7 +29,7 @@ import struct
 from collections.abc import Awaitable, Iterable, Sequence
 from enum import IntEnum
 from functools import partial
-from typing import NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
 import msgspec
 
@@ -53,6 +53,10 @@ from penstock.raft import (
 logger = logging.getLogger(__name__)
 
 _HEAD = struct.Struct(">IB")
+_HEAD_BYTES = _HEAD.size
+_SIZE_BYTES = 4
+_RAFT_HEAD = struct.Struct(">IBQ")
+_RAFT_HEAD_BYTES = _RAFT_HEAD.size
 _GROUP = struct.Struct(">Q")
 _REQUEST = struct.Struct(">QB")
 _LEADER = struct.Struct(">QQI")
@@ -93,6 +97,11 @@ class _Kind(IntEnum):
     BEAT = 8
     BEAT_ANSWER = 9
 
+
+# Looking a member up in its enum costs as much as a call, and this one comes with every batch.
+_RAFT: Final = _Kind.RAFT
+# What is sent once in a turn of the loop, for all groups together.
+_GATHERED: Final = (Heartbeat, HeartbeatResponse)
 
 _OK = 0
 _REFUSED = 1
@@ -184,12 +193,16 @@ class _Link:
         self.stream = stream
         self.waiting: dict[int, asyncio.Future[bytes]] = {}
 
-    @property
-    def is_clogged(self) -> bool:
-        return self.stream.unsent_bytes > _UNSENT_BYTES_MAX
-
     def send(self, kind: _Kind, parts: Sequence[Buffer]) -> None:
-        self.stream.send([_HEAD.pack(1 + sum(map(len, parts)), kind), *parts])
+        size_bytes = _HEAD_BYTES + sum(map(len, parts))
+        self.stream.send([_HEAD.pack(size_bytes - _SIZE_BYTES, kind), *parts], size_bytes)
+
+    def send_or_lose(self, group: int, message: Message) -> None:
+        """Send a message of consensus; it is lost when the peer does not keep up."""
+        parts = encode(message)
+        size_bytes = _RAFT_HEAD_BYTES + sum(map(len, parts))
+        parts.insert(0, _RAFT_HEAD.pack(size_bytes - _SIZE_BYTES, _RAFT, group))
+        self.stream.send(parts, size_bytes, unsent_bytes_max=_UNSENT_BYTES_MAX)
 
     def close(self) -> None:
         for waiter in self.waiting.values():
@@ -286,19 +299,18 @@ class Links:
 
     def send(self, group: int, message: Message) -> None:
         """Send a message of consensus, or lose it."""
-        if isinstance(message, Heartbeat):
-            self._heartbeats.setdefault(message.to, []).append((group, message))
-            self._plan_flush()
-            return
-        if isinstance(message, HeartbeatResponse):
-            self._answers.setdefault(message.to, []).append((group, message))
-            self._plan_flush()
+        if isinstance(message, _GATHERED):
+            self._gather(group, message)
             return
         link = self._links.get(message.to)
-        if link is not None and not link.is_clogged:
-            link.send(_Kind.RAFT, [_GROUP.pack(group), *encode(message)])
+        if link is not None:
+            link.send_or_lose(group, message)
 
-    def _plan_flush(self) -> None:
+    def _gather(self, group: int, message: Heartbeat | HeartbeatResponse) -> None:
+        if isinstance(message, Heartbeat):
+            self._heartbeats.setdefault(message.to, []).append((group, message))
+        else:
+            self._answers.setdefault(message.to, []).append((group, message))
         if not self._is_flush_planned:
             self._is_flush_planned = True
             asyncio.get_running_loop().call_soon(self._flush_heartbeats)
@@ -414,7 +426,9 @@ class Links:
 
     async def _greet(self, stream: PeerStream, expected: NodeId | None) -> _Link:
         hello_bytes = msgspec.msgpack.encode(self._owner.hello())
-        stream.send([_HEAD.pack(1 + len(hello_bytes), _Kind.HELLO), hello_bytes])
+        size_bytes = _HEAD_BYTES + len(hello_bytes)
+        head = _HEAD.pack(size_bytes - _SIZE_BYTES, _Kind.HELLO)
+        stream.send([head, hello_bytes], size_bytes)
         async with asyncio.timeout(_DIAL_TIMEOUT_S):
             frame = await stream.first_frame()
         if frame[0] != _Kind.HELLO:
@@ -449,12 +463,16 @@ class Links:
     # Receiving.
 
     def _take(self, link: _Link, frame: bytearray) -> None:
-        body = memoryview(frame)[1:]
+        """Take in one frame, whose size is cut off already."""
         kind = frame[0]
-        if kind == _Kind.RAFT:
-            (group,) = _GROUP.unpack_from(body)
-            self._owner.received(group, decode(body[_GROUP.size :]))
-        elif kind == _Kind.HEARTBEATS:
+        if kind == _RAFT:
+            (group,) = _GROUP.unpack_from(frame, 1)
+            self._owner.received(group, decode(frame, _RAFT_HEAD_BYTES - _SIZE_BYTES))
+        else:
+            self._take_rare(link, kind, memoryview(frame)[1:])
+
+    def _take_rare(self, link: _Link, kind: int, body: memoryview) -> None:
+        if kind == _Kind.HEARTBEATS:
             for group, heartbeat in decode_heartbeats(body):
                 self._owner.received(group, heartbeat)
         elif kind == _Kind.HEARTBEAT_RESPONSES:

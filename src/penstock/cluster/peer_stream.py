@@ -7,11 +7,11 @@ is done while the transport has nothing to send itself, where it has a plain soc
 """
 
 import asyncio
+import math
 import os
 import socket
 from collections import deque
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from typing import Any, cast
 
 from penstock.frames import FrameReader
@@ -63,9 +63,10 @@ class PeerStream(asyncio.BufferedProtocol):
 
     def buffer_updated(self, nbytes: int) -> None:
         """Hand over the frames that have become whole."""
+        take = self._take or self._keep
         try:
             for frame in self._frames.received(nbytes):
-                self._hand_over(frame)
+                take(frame)
         except Exception as error:  # noqa: BLE001 (whoever waits for the end hears of it)
             self._finish(error)
 
@@ -73,10 +74,7 @@ class PeerStream(asyncio.BufferedProtocol):
         """Tell those who wait."""
         self._finish(exc or ConnectionResetError("the peer has closed the connection"))
 
-    def _hand_over(self, frame: bytearray) -> None:
-        if self._take is not None:
-            self._take(frame)
-            return
+    def _keep(self, frame: bytearray) -> None:
         self._early.append(frame)
         if self._transport is not None:
             # A peer says hello and then waits to be greeted; more than that is not kept.
@@ -112,34 +110,29 @@ class PeerStream(asyncio.BufferedProtocol):
             self._transport.resume_reading()
         await asyncio.shield(self._end)
 
-    @property
-    def unsent_bytes(self) -> int:
-        """What the peer has not taken yet."""
-        return 0 if self._transport is None else self._transport.get_write_buffer_size()
+    def send(
+        self, parts: Sequence[Buffer], size_bytes: int, *, unsent_bytes_max: float = math.inf
+    ) -> None:
+        """Send parts of `size_bytes` together, back to back; one that is closing sends nothing.
 
-    def send(self, parts: Sequence[Buffer]) -> None:
-        """Send parts back to back; one that is closing sends nothing."""
+        They are dropped when more than `unsent_bytes_max` wait for the peer to take them.
+        """
         transport = self._transport
         if transport is None or transport.is_closing():
             return
-        if self._socket is not None and not (self._is_queued or transport.get_write_buffer_size()):
-            parts = self._send_at_once(self._socket, parts)
-        if parts:
+        unsent_bytes = transport.get_write_buffer_size()
+        if (
+            self._socket is not None
+            and not (unsent_bytes or self._is_queued)
+            and size_bytes <= _AT_ONCE_BYTES_MAX
+            and len(parts) <= _AT_ONCE_PARTS_MAX
+        ):
+            parts = _send_at_once(self._socket, parts, size_bytes)
+        if parts and unsent_bytes <= unsent_bytes_max:
             transport.writelines(parts)
             if not self._is_queued:
                 self._is_queued = True
                 asyncio.get_running_loop().call_soon(self._end_turn)
-
-    def _send_at_once(self, sock: socket.socket, parts: Sequence[Buffer]) -> Sequence[Buffer]:
-        """Return what could not be sent."""
-        size_bytes = sum(map(len, parts))
-        if size_bytes > _AT_ONCE_BYTES_MAX or len(parts) > _AT_ONCE_PARTS_MAX:
-            return parts
-        # A peer that takes nothing now, or is gone, is the transport's business.
-        with suppress(OSError):
-            sent_bytes = sock.sendmsg(parts)
-            return [b"".join(parts)[sent_bytes:]] if sent_bytes < size_bytes else ()
-        return parts
 
     def _end_turn(self) -> None:
         """The transport has sent what it could; what is left it tells."""
@@ -153,3 +146,15 @@ class PeerStream(asyncio.BufferedProtocol):
             # The connection ends with the last descriptor.
             self._socket.close()
             self._socket = None
+
+
+def _send_at_once(
+    sock: socket.socket, parts: Sequence[Buffer], size_bytes: int
+) -> Sequence[Buffer]:
+    """Return what could not be sent."""
+    try:
+        sent_bytes = sock.sendmsg(parts)
+    except OSError:
+        # A peer that takes nothing now, or is gone, is the transport's business.
+        return parts
+    return () if sent_bytes == size_bytes else [b"".join(parts)[sent_bytes:]]

@@ -26,6 +26,7 @@ the payloads of a decoded append are views of the frame.
 import struct
 from collections.abc import Iterable, Sequence
 from enum import IntEnum
+from typing import Any, Final
 
 from penstock.errors import InvalidRequest
 from penstock.ids import EntryIndex, NodeId, Term
@@ -59,34 +60,45 @@ class _Kind(IntEnum):
     READ_RESPONSE = 10
 
 
-_HEADER = struct.Struct(">BIIQ")
+# Looking a member up in its enum costs as much as a call, and these travel with every batch.
+_APPEND: Final = _Kind.APPEND
+_APPEND_RESPONSE: Final = _Kind.APPEND_RESPONSE
+_INSTALL_SNAPSHOT: Final = _Kind.INSTALL_SNAPSHOT
+
+_HEADER = ">BIIQ"
 _ROW = struct.Struct(">QBI")
-_BODIES = {
-    _Kind.VOTE_REQUEST: struct.Struct(">QQB"),
-    _Kind.VOTE_RESPONSE: struct.Struct(">QB"),
-    _Kind.APPEND: struct.Struct(">QQQI"),
-    _Kind.APPEND_RESPONSE: struct.Struct(">QQQQB"),
-    _Kind.HEARTBEAT: struct.Struct(">QQ"),
-    _Kind.HEARTBEAT_RESPONSE: struct.Struct(">QQQ"),
-    _Kind.INSTALL_SNAPSHOT: struct.Struct(">QQ"),
-    _Kind.TIMEOUT_NOW: struct.Struct(">"),
-    _Kind.READ_REQUEST: struct.Struct(">Q"),
-    _Kind.READ_RESPONSE: struct.Struct(">QQ"),
+_ROW_BYTES = _ROW.size
+# Header and body of each kind: one call reads or writes both.
+_LAYOUTS: dict[int, struct.Struct] = {
+    _Kind.VOTE_REQUEST: struct.Struct(_HEADER + "QQB"),
+    _Kind.VOTE_RESPONSE: struct.Struct(_HEADER + "QB"),
+    _Kind.APPEND: struct.Struct(_HEADER + "QQQI"),
+    _Kind.APPEND_RESPONSE: struct.Struct(_HEADER + "QQQQB"),
+    _Kind.HEARTBEAT: struct.Struct(_HEADER + "QQ"),
+    _Kind.HEARTBEAT_RESPONSE: struct.Struct(_HEADER + "QQQ"),
+    _Kind.INSTALL_SNAPSHOT: struct.Struct(_HEADER + "QQ"),
+    _Kind.TIMEOUT_NOW: struct.Struct(_HEADER),
+    _Kind.READ_REQUEST: struct.Struct(_HEADER + "Q"),
+    _Kind.READ_RESPONSE: struct.Struct(_HEADER + "QQ"),
 }
+_APPEND_LAYOUT = _LAYOUTS[_APPEND]
+_APPEND_RESPONSE_LAYOUT = _LAYOUTS[_APPEND_RESPONSE]
 _HEARTBEAT_ROW = struct.Struct(">QQQQ")
 _HEARTBEAT_RESPONSE_ROW = struct.Struct(">QQQQQ")
 _PAIR = struct.Struct(">II")
 _KINDS = {kind.value: kind for kind in EntryKind}
+
+# Values as `struct` reads them: the kind, sender, receiver and term, then the body.
+_Fields = tuple[Any, ...]
 
 
 def encode(message: Message) -> list[Payload]:
     """The bytes of a message, as buffers to be sent one after another."""
     if isinstance(message, Append):
         return _encode_append(message)
+    if isinstance(message, AppendResponse):
+        return [_encode_append_response(message)]
     match message:
-        case AppendResponse(index=index, hint_index=hint_index, hint_term=hint_term):
-            body = (index, hint_index, hint_term, message.incarnation, message.is_refused)
-            return [_pack(_Kind.APPEND_RESPONSE, message, *body)]
         case Heartbeat(commit=commit, round=number):
             return [_pack(_Kind.HEARTBEAT, message, commit, number)]
         case HeartbeatResponse(round=number, index=index, incarnation=incarnation):
@@ -109,62 +121,119 @@ def encode(message: Message) -> list[Payload]:
 
 
 def _pack(kind: _Kind, message: Message, *fields: int) -> bytes:
-    header = _HEADER.pack(kind, message.sender, message.to, message.term)
-    return header + _BODIES[kind].pack(*fields)
+    return _LAYOUTS[kind].pack(kind, message.sender, message.to, message.term, *fields)
 
 
 def _encode_append(message: Append) -> list[Payload]:
     entries = message.entries
-    body = (message.prev_index, message.prev_term, message.commit, len(entries))
-    parts = [_pack(_Kind.APPEND, message, *body)]
-    parts += [_ROW.pack(entry.term, entry.kind, entry.size_bytes) for entry in entries]
-    buffers: list[Payload] = [b"".join(parts)]
-    buffers += [entry.payload for entry in entries]
+    head = bytearray(
+        _APPEND_LAYOUT.pack(
+            _APPEND,
+            message.sender,
+            message.to,
+            message.term,
+            message.prev_index,
+            message.prev_term,
+            message.commit,
+            len(entries),
+        )
+    )
+    buffers: list[Payload] = [head]
+    for entry in entries:
+        head += _ROW.pack(entry.term, entry.kind, entry.size_bytes)
+        buffers.append(entry.payload)
     return buffers
 
 
-def decode(frame: Payload) -> Message:
-    """Read one message; payloads are views of `frame`, which must not change afterwards."""
-    view = memoryview(frame)
-    if len(view) < _HEADER.size:
-        raise InvalidRequest(f"a message of {len(view)} bytes has no header")
-    kind, sender, to, term = _HEADER.unpack_from(view)
-    body = _BODIES.get(kind)
-    if body is None:
+def _encode_append_response(message: AppendResponse) -> bytes:
+    return _APPEND_RESPONSE_LAYOUT.pack(
+        _APPEND_RESPONSE,
+        message.sender,
+        message.to,
+        message.term,
+        message.index,
+        message.hint_index,
+        message.hint_term,
+        message.incarnation,
+        message.is_refused,
+    )
+
+
+def decode(frame: Payload, start: int = 0) -> Message:
+    """Read the message that fills `frame` from `start` on.
+
+    Payloads are views of the frame, which must not change afterwards.
+    """
+    size_bytes = len(frame)
+    if size_bytes <= start:
+        raise InvalidRequest("a message of no bytes has no kind")
+    kind = frame[start]
+    layout = _LAYOUTS.get(kind)
+    if layout is None:
         raise InvalidRequest(f"no message has kind {kind}")
-    rest = view[_HEADER.size + body.size :]
-    if len(view) < _HEADER.size + body.size:
-        raise InvalidRequest(f"a message of kind {kind} ends after {len(view)} bytes")
-    fields = body.unpack_from(view, _HEADER.size)
+    end = start + layout.size
+    if size_bytes < end:
+        raise InvalidRequest(f"a message of kind {kind} ends after {size_bytes - start} bytes")
+    fields = layout.unpack_from(frame, start)
+    if kind == _APPEND:
+        return _decode_append(fields, frame, end)
+    if kind == _INSTALL_SNAPSHOT:
+        return _decode_install_snapshot(fields, memoryview(frame)[end:])
+    if size_bytes > end:
+        raise InvalidRequest(f"{size_bytes - end} bytes follow a message of kind {kind}")
+    if kind == _APPEND_RESPONSE:
+        return _decode_append_response(fields)
+    return _decode_short(kind, fields)
+
+
+def _decode_append(fields: _Fields, frame: Payload, start: int) -> Append:
+    """Read rows from `start` on, and take the payloads behind them."""
+    _, sender, to, term, prev_index, prev_term, commit, count = fields
+    position = start + count * _ROW_BYTES
+    size_bytes = len(frame)
+    if size_bytes < position:
+        raise InvalidRequest(f"{count} entries do not fit into {size_bytes - start} bytes")
+    view = memoryview(frame)
+    entries: list[Entry] = []
+    index = prev_index
+    for row in range(start, position, _ROW_BYTES):
+        entry_term, number, entry_bytes = _ROW.unpack_from(frame, row)
+        kind = _KINDS.get(number)
+        if kind is None:
+            raise InvalidRequest(f"no entry has kind {number}")
+        index += 1
+        end = position + entry_bytes
+        entries.append(Entry(index, entry_term, kind, entry_bytes, view[position:end]))
+        position = end
+    if position != size_bytes:
+        raise InvalidRequest(f"entries end at byte {position} of {size_bytes}")
+    return Append(sender, to, term, prev_index, prev_term, commit, entries)
+
+
+def _decode_append_response(fields: _Fields) -> AppendResponse:
+    _, sender, to, term, index, hint_index, hint_term, incarnation, is_refused = fields
+    return AppendResponse(
+        sender, to, term, index, bool(is_refused), hint_index, hint_term, incarnation
+    )
+
+
+def _decode_install_snapshot(fields: _Fields, rest: memoryview) -> InstallSnapshot:
+    _, sender, to, term, index, snapshot_term = fields
+    snapshot = Snapshot(index, snapshot_term, Membership.decode(rest))
+    return InstallSnapshot(sender, to, term, snapshot)
+
+
+def _decode_short(kind: int, fields: _Fields) -> Message:
+    """Messages of fixed size that do not travel with every batch."""
+    _, sender, to, term, *body = fields
     ends = (NodeId(sender), NodeId(to), Term(term))
-    if kind == _Kind.APPEND:
-        return _decode_append(ends, fields, rest)
-    if kind == _Kind.INSTALL_SNAPSHOT:
-        index, snapshot_term = fields
-        snapshot = Snapshot(index, snapshot_term, Membership.decode(rest))
-        return InstallSnapshot(*ends, snapshot)
-    if len(rest):
-        raise InvalidRequest(f"{len(rest)} bytes follow a message of kind {kind}")
-    return _decode_short(kind, ends, fields)
-
-
-_Ends = tuple[NodeId, NodeId, Term]
-
-
-def _decode_short(kind: int, ends: _Ends, fields: tuple[int, ...]) -> Message:
-    """Messages of fixed size."""
-    match kind, fields:
+    match kind, body:
         case _Kind.VOTE_RESPONSE, (incarnation, flags):
             is_trial, is_granted = bool(flags & 1), bool(flags & 2)
             return VoteResponse(*ends, is_granted, is_trial, Incarnation(incarnation))
-        case _Kind.VOTE_REQUEST, (index, term, flags):
+        case _Kind.VOTE_REQUEST, (index, last_term, flags):
             is_trial, is_transfer = bool(flags & 1), bool(flags & 2)
-            return VoteRequest(*ends, EntryIndex(index), Term(term), is_trial, is_transfer)
-        case _Kind.APPEND_RESPONSE, (index, hint_index, hint_term, incarnation, is_refused):
-            hint = (EntryIndex(hint_index), Term(hint_term))
-            return AppendResponse(
-                *ends, EntryIndex(index), bool(is_refused), *hint, Incarnation(incarnation)
-            )
+            return VoteRequest(*ends, EntryIndex(index), Term(last_term), is_trial, is_transfer)
         case _Kind.HEARTBEAT, (commit, number):
             return Heartbeat(*ends, EntryIndex(commit), number)
         case _Kind.HEARTBEAT_RESPONSE, (number, index, incarnation):
@@ -176,25 +245,6 @@ def _decode_short(kind: int, ends: _Ends, fields: tuple[int, ...]) -> Message:
         case _Kind.READ_RESPONSE, (context, index):
             return ReadResponse(*ends, context, EntryIndex(index))
     raise InvalidRequest(f"no message has kind {kind}")
-
-
-def _decode_append(ends: _Ends, fields: tuple[int, ...], rest: memoryview) -> Append:
-    prev_index, prev_term, commit, count = fields
-    position = count * _ROW.size
-    if len(rest) < position:
-        raise InvalidRequest(f"{count} entries do not fit into {len(rest)} bytes")
-    entries: list[Entry] = []
-    index = prev_index
-    for term, kind, size_bytes in _ROW.iter_unpack(rest[:position]):
-        if kind not in _KINDS:
-            raise InvalidRequest(f"no entry has kind {kind}")
-        index += 1
-        payload = rest[position : position + size_bytes]
-        entries.append(Entry(EntryIndex(index), Term(term), _KINDS[kind], size_bytes, payload))
-        position += size_bytes
-    if position != len(rest):
-        raise InvalidRequest(f"entries of {position} bytes do not fill {len(rest)}")
-    return Append(*ends, EntryIndex(prev_index), Term(prev_term), EntryIndex(commit), entries)
 
 
 def encode_heartbeats(beats: Sequence[tuple[int, Heartbeat]]) -> bytes:

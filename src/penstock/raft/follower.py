@@ -7,6 +7,7 @@ for the disk; appends that arrive during one sync share one answer.
 """
 
 from collections.abc import Sequence
+from typing import Final
 
 from penstock.ids import EntryIndex, NodeId, Term
 from penstock.raft.effects import ReadState, Role
@@ -22,13 +23,18 @@ from penstock.raft.messages import (
 )
 from penstock.raft.replica import Replica
 
+# Looking a member up in its enum costs as much as a call, and this one is asked for at every step.
+_FOLLOWER: Final = Role.FOLLOWER
+_NO_INDEX: Final = EntryIndex(0)
+_NO_TERM: Final = Term(0)
+
 
 class FollowerRules(Replica):
     """Handles what a leader sends. Every message here has the replica's own term."""
 
     __slots__ = ("_fetching", "_forwarded_reads", "_verified_index")
 
-    _verified_index: int
+    _verified_index: EntryIndex
     """Up to here the log equals that of the leader of this term; 0 before its first append."""
     _fetching: InstallSnapshot | None
     """The snapshot that is being fetched."""
@@ -37,22 +43,22 @@ class FollowerRules(Replica):
 
     def _prepare(self) -> None:
         super()._prepare()
-        self._verified_index = 0
+        self._verified_index = _NO_INDEX
         self._fetching = None
         self._forwarded_reads = set()
 
     def _leave_role(self) -> None:
         super()._leave_role()
-        self._verified_index = 0
+        self._verified_index = _NO_INDEX
         self._reads_refused.extend(self._forwarded_reads)
         self._forwarded_reads.clear()
 
     def _heard_from_leader(self, leader: NodeId) -> None:
         """Whoever sends entries or heartbeats in a term is its one leader (section 5.2)."""
-        assert self.role is not Role.LEADER, f"two leaders in term {self.term}"
-        if self.role is Role.FOLLOWER and self.leader == leader:
+        if self.role is _FOLLOWER and self.leader == leader:
             self._elapsed = 0
         else:
+            assert self.role is not Role.LEADER, f"two leaders in term {self.term}"
             self._follow(self.term, leader)
 
     # Appends.
@@ -60,18 +66,20 @@ class FollowerRules(Replica):
     def _on_append(self, message: Append) -> None:
         self._heard_from_leader(message.sender)
         log = self._log
-        prev_index: int = message.prev_index
+        prev_index = message.prev_index
         entries = message.entries
         if prev_index < self.commit_index:
             # The leader holds every committed entry (section 5.4), so whatever the message says
             # about them is known to match, even where the terms are compacted away.
             entries = entries[self.commit_index - prev_index :]
-            prev_index = min(self.commit_index, prev_index + len(message.entries))
+            prev_index = min(self.commit_index, EntryIndex(prev_index + len(message.entries)))
         elif log.term_at(prev_index) != message.prev_term:
             self._refuse(message)
             return
         self._accept(entries)
-        self._verified_index = max(self._verified_index, prev_index + len(entries))
+        last_index = entries[-1].index if entries else prev_index
+        if last_index > self._verified_index:
+            self._verified_index = last_index
         self._commit_up_to(message.commit)
         if self._verified_index <= log.persisted_index:
             self._acknowledge()
@@ -102,7 +110,7 @@ class FollowerRules(Replica):
                 return position
         return len(entries)
 
-    def _commit_up_to(self, leader_commit: int) -> None:
+    def _commit_up_to(self, leader_commit: EntryIndex) -> None:
         """Follow the leader's commit index as far as the logs are known to be equal."""
         index = min(leader_commit, self._verified_index)
         if index > self.commit_index:
@@ -125,7 +133,7 @@ class FollowerRules(Replica):
             )
         )
 
-    def _ackable_index(self) -> int:
+    def _ackable_index(self) -> EntryIndex:
         """How much may be acknowledged: equal to the leader's log, and persisted."""
         return min(self._verified_index, self._log.persisted_index)
 
@@ -137,10 +145,10 @@ class FollowerRules(Replica):
                     self._node,
                     self.leader,
                     self.term,
-                    EntryIndex(index),
+                    index,
                     False,
-                    EntryIndex(0),
-                    Term(0),
+                    _NO_INDEX,
+                    _NO_TERM,
                     self.member.incarnation,
                 )
             )
@@ -156,7 +164,7 @@ class FollowerRules(Replica):
                 message.sender,
                 self.term,
                 message.round,
-                EntryIndex(self._ackable_index()),
+                self._ackable_index(),
                 self.member.incarnation,
             )
         )
@@ -215,8 +223,8 @@ class FollowerRules(Replica):
                     self.term,
                     message.snapshot.index,
                     True,
-                    EntryIndex(self.commit_index),
-                    Term(0),
+                    self.commit_index,
+                    _NO_TERM,
                     self.member.incarnation,
                 )
             )

@@ -27,7 +27,6 @@ from penstock.raft.messages import (
 )
 from penstock.raft.progress import Progress, ProgressState
 from penstock.raft.reads import ReadQueue
-from penstock.raft.replica_log import Stretch
 
 # Looking a member up in its enum costs as much as a call, and these are asked for at every step.
 _LEADER: Final = Role.LEADER
@@ -41,6 +40,7 @@ class LeaderRules(FollowerRules):
         "_heartbeat_elapsed",
         "_is_own_voter",
         "_is_quiet",
+        "_majority_at",
         "_progress",
         "_progress_list",
         "_read_queue",
@@ -56,6 +56,8 @@ class LeaderRules(FollowerRules):
     _voters: list[Progress]
     """Every other voter."""
     _is_own_voter: bool
+    _majority_at: int
+    """Where the match that a majority has reached stands among those of all voters, sorted."""
     _reign_start: int
     """The index of the entry that opened the leader's term."""
     _transferee: NodeId | None
@@ -71,6 +73,7 @@ class LeaderRules(FollowerRules):
         self._progress_list = []
         self._voters = []
         self._is_own_voter = False
+        self._majority_at = 0
         self._reign_start = 0
         self._transferee = None
         self._heartbeat_elapsed = 0
@@ -125,6 +128,7 @@ class LeaderRules(FollowerRules):
         self._progress_list = list(progress.values())
         self._voters = [known for known in self._progress_list if known.is_voter]
         self._is_own_voter = self.member in membership.voters
+        self._majority_at = (len(membership.voters) - 1) // 2
         if self._transferee not in progress:
             self._transferee = None
 
@@ -134,25 +138,42 @@ class LeaderRules(FollowerRules):
         """Send each follower what it may be sent now."""
         log = self._log
         last_index = log.last_index
-        shared: Stretch | None = None
+        start = 0
         for progress in self._progress_list:
             while progress.next <= last_index and progress.has_room:
-                if progress.next < log.tail_start:
+                if progress.next <= log.base_index:
                     self._send_stored(progress)
                 else:
-                    if shared is None or progress.next != shared.start:
+                    if progress.next != start:
                         # Followers in step share one slice of the tail.
-                        shared = log.stretch_from(progress.next, self._settings.append_bytes_max)
-                    self._send_append(progress, shared)
+                        start = progress.next
+                        stretch = log.stretch_from(start, self._settings.append_bytes_max)
+                        prev_index, prev_term, entries, size_bytes = stretch
+                        end = start + len(entries)
+                        term, commit = self.term, self.commit_index
+                    to = progress.node
+                    self._messages.append(
+                        Append(self._node, to, term, prev_index, prev_term, commit, entries)
+                    )
+                    progress.sent(end, size_bytes)
                 if not progress.is_voter:
                     # One for each bundle: it may be held after any of them.
                     break
             if progress.is_asking:
-                self._send_append(progress, self._nothing_from(progress.next))
+                self._ask(progress)
 
-    def _nothing_from(self, start: int) -> Stretch:
-        prev_index = EntryIndex(start - 1)
-        return Stretch(start, start, prev_index, self._log.term_at(prev_index), (), 0)
+    def _ask(self, progress: Progress) -> None:
+        """Send an append without entries, whose answer tells whether something was lost."""
+        prev_index = EntryIndex(progress.next - 1)
+        prev_term = self._log.term_at(prev_index)
+        if prev_term is None:
+            self._offer_snapshot(progress)
+            return
+        commit = self.commit_index
+        self._messages.append(
+            Append(self._node, progress.node, self.term, prev_index, prev_term, commit, ())
+        )
+        progress.asked()
 
     def _send_stored(self, progress: Progress) -> None:
         """Have entries sent that must be read from the log first."""
@@ -177,35 +198,21 @@ class LeaderRules(FollowerRules):
         # The size of stored entries is not known here; the limit is a safe guess.
         progress.sent(end, self._settings.append_bytes_max)
 
-    def _send_append(self, progress: Progress, stretch: Stretch) -> None:
-        if stretch.prev_term is None:
-            self._offer_snapshot(progress)
-            return
-        self._messages.append(
-            Append(
-                self._node,
-                progress.node,
-                self.term,
-                stretch.prev_index,
-                stretch.prev_term,
-                self.commit_index,
-                stretch.entries,
-            )
-        )
-        progress.sent(stretch.end, stretch.size_bytes)
-
     def _offer_snapshot(self, progress: Progress) -> None:
         snapshot = self._log.snapshot()
         if snapshot is None or snapshot.index <= progress.match:
             # It is being made. The next heartbeat's answer asks again.
             progress.probe(progress.next)
-            progress.is_paused = True
+            progress.pause()
             return
         progress.await_snapshot(snapshot.index)
         self._send(InstallSnapshot(self._node, progress.node, self.term, snapshot))
 
     def _speaker(self, node: NodeId, incarnation: Incarnation) -> Progress | None:
-        """The progress that an answer counts for; None for strangers and former selves."""
+        """The progress that an answer counts for; None for strangers and former selves.
+
+        None on a replica that does not lead, too: it knows of no progress.
+        """
         progress = self._progress.get(node)
         if progress is None or progress.incarnation != incarnation:
             return None
@@ -213,8 +220,6 @@ class LeaderRules(FollowerRules):
         return progress
 
     def _on_append_response(self, message: AppendResponse) -> None:
-        if self.role is not _LEADER:
-            return
         progress = self._speaker(message.sender, message.incarnation)
         if progress is None:
             return
@@ -227,7 +232,7 @@ class LeaderRules(FollowerRules):
         else:
             self._accepted(progress, message.index)
 
-    def _accepted(self, progress: Progress, index: int) -> None:
+    def _accepted(self, progress: Progress, index: EntryIndex) -> None:
         assert index <= self._log.last_index, "a follower cannot hold more of this term's log"
         if not progress.accepted(index):
             return
@@ -245,7 +250,7 @@ class LeaderRules(FollowerRules):
         for progress in self._voters:
             matches.append(progress.match)  # noqa: PERF401
         matches.sort()
-        index = matches[(len(matches) - 1) // 2]
+        index = matches[self._majority_at]
         if index > self.commit_index and self._may_commit_by_counting(index):
             was_open = self.commit_index < self._reign_start
             self._commit(index)
@@ -254,7 +259,7 @@ class LeaderRules(FollowerRules):
             if not self._is_own_voter:
                 self._resign_if_removed()
 
-    def _own_match(self) -> int:
+    def _own_match(self) -> EntryIndex:
         """What the leader's own copy is worth: no more than what is persisted."""
         return self._log.persisted_index
 
@@ -317,8 +322,6 @@ class LeaderRules(FollowerRules):
             self._messages.append(Heartbeat(self._node, progress.node, self.term, commit, number))
 
     def _on_heartbeat_response(self, message: HeartbeatResponse) -> None:
-        if self.role is not _LEADER:
-            return
         progress = self._speaker(message.sender, message.incarnation)
         if progress is None:
             return
@@ -329,7 +332,7 @@ class LeaderRules(FollowerRules):
         if progress.state is not _SNAPSHOT:
             # An append or its answer may be lost, or the follower may have restarted and wait
             # to hear whether its log equals the leader's.
-            progress.is_paused = False
+            progress.resume()
             progress.is_asking = message.index < self._log.last_index
         if message.round > progress.acked_round:
             progress.acked_round = message.round

@@ -190,13 +190,13 @@ class RaftNode(RestRules):
         """Send a learner no more entries, until `release`."""
         progress = self._progress.get(node)
         if progress is not None and not progress.is_voter:
-            progress.is_held = True
+            progress.hold()
 
     def release(self, node: NodeId) -> None:
         """Go on sending to a learner."""
         progress = self._progress.get(node)
         if progress is not None:
-            progress.is_held = False
+            progress.release()
 
     # Requests.
 
@@ -206,12 +206,13 @@ class RaftNode(RestRules):
         The entry is neither persisted nor committed yet. It is lost if another leader takes over
         before it is on a majority, so answer nobody before `Effects.commit_index` reaches it.
         """
-        self._require_leader()
+        if self.role is not _LEADER or self._transferee is not None:
+            raise self._not_leading()
         if self.rest is not None:
             self.wake()
         log = self._log
         size_bytes = len(payload)
-        if log.tail_bytes + size_bytes > self._settings.tail_bytes_max and log.tail_bytes:
+        if log.tail_bytes and log.tail_bytes + size_bytes > self._settings.tail_bytes_max:
             raise Unavailable(f"{log.tail_bytes} bytes wait to be persisted")
         index = EntryIndex(log.last_index + 1)
         log.append(Entry(index, self.term, kind, size_bytes, payload))
@@ -224,7 +225,8 @@ class RaftNode(RestRules):
         committed an entry of its own term (thesis 4.1 and its correction of 2015): otherwise two
         leaders could count majorities that share no voter.
         """
-        self._require_leader()
+        if self.role is not _LEADER or self._transferee is not None:
+            raise self._not_leading()
         current = self._memberships.current
         if not membership.voters:
             raise InvalidRequest("a group needs a voter")
@@ -267,7 +269,7 @@ class RaftNode(RestRules):
     def transfer_leader(self, to: NodeId) -> None:
         """Hand leadership to a voter once it has everything; given up after an election timeout."""
         if self.role is not _LEADER:
-            raise NotLeader(f"node {self.leader} leads, not {self._node}")
+            raise self._not_leading()
         self.wake()
         self._start_transfer(to)
 
@@ -295,11 +297,10 @@ class RaftNode(RestRules):
         if self.role is _LEADER and len(self._read_queue) < self._settings.reads_max:
             self._ask_for_read(message.sender, message.context)
 
-    def _require_leader(self) -> None:
-        if self.role is not _LEADER:
-            raise NotLeader(f"node {self.leader} leads, not {self._node}")
+    def _not_leading(self) -> NotLeader:
         if self._transferee is not None:
-            raise NotLeader(f"leadership is being handed to node {self._transferee}")
+            return NotLeader(f"leadership is being handed to node {self._transferee}")
+        return NotLeader(f"node {self.leader} leads, not {self._node}")
 
     def followers(self) -> list[FollowerStatus]:
         """What a leader knows about the other members; empty elsewhere."""
@@ -308,7 +309,7 @@ class RaftNode(RestRules):
                 progress.node,
                 progress.is_voter,
                 progress.is_active or progress.was_active,
-                EntryIndex(progress.match),
+                progress.match,
                 progress.state,
             )
             for progress in self._progress_list
@@ -323,9 +324,11 @@ class RaftNode(RestRules):
                 self._start_read_round()
             self._replicate()
         log = self._log
-        hard_state = self._changed_hard_state() if self._is_hard_changed else None
-        write = log.take_write(hard_state)
-        apply_last = self.commit_index
+        write = None
+        if log.has_write or self._is_hard_changed:
+            hard_state = self._changed_hard_state() if self._is_hard_changed else None
+            write = log.take_write(hard_state)
+        commit_index = apply_last = self.commit_index
         if log.persisted_index < apply_last:
             apply_last = log.persisted_index
         if apply_last <= self._apply_given:
@@ -336,7 +339,7 @@ class RaftNode(RestRules):
             write,
             self._messages,
             self._replications,
-            self.commit_index,
+            commit_index,
             self._apply_given + 1,
             apply_last + 1,
             self._take_reads() if self._reads else (),
@@ -350,7 +353,7 @@ class RaftNode(RestRules):
         if self._reads_refused:
             self._reads_refused = []
         self._apply_given = apply_last
-        self._reported_commit = self.commit_index
+        self._reported_commit = commit_index
         self._snapshot_wanted = None
         self._leadership = None
         return effects

@@ -17,6 +17,7 @@ and if it refuses that, `match` says nothing any more.
 from collections import deque
 from enum import IntEnum
 
+from penstock.ids import EntryIndex
 from penstock.raft.membership import Member
 from penstock.raft.settings import RaftSettings
 
@@ -32,6 +33,7 @@ class ProgressState(IntEnum):
 _PROBE = ProgressState.PROBE
 _REPLICATE = ProgressState.REPLICATE
 _SNAPSHOT = ProgressState.SNAPSHOT
+_NOTHING = EntryIndex(0)
 
 
 class Progress:
@@ -41,13 +43,14 @@ class Progress:
         "_bytes_max",
         "_inflight",
         "_inflight_bytes",
+        "_is_held",
+        "_is_paused",
         "_messages_max",
         "acked_round",
+        "has_room",
         "incarnation",
         "is_active",
         "is_asking",
-        "is_held",
-        "is_paused",
         "is_voter",
         "match",
         "next",
@@ -61,7 +64,7 @@ class Progress:
         self.node = member.node
         self.incarnation = member.incarnation
         self.is_voter = False
-        self.match = 0
+        self.match = _NOTHING
         """Everything up to here is persisted on the follower and equal to the leader's log."""
         self.next = next_index
         """The next entry to send."""
@@ -72,39 +75,67 @@ class Progress:
         """Whether it was heard from in the count before."""
         self.is_asking = False
         """Whether to send an append even if it is empty, so that a loss comes to light."""
-        self.is_paused = False
-        """Whether a probe is out."""
-        self.is_held = False
-        """Whether nothing more is to be sent until the leader's node lets it go on."""
+        self.has_room = True
+        """Whether one more append may go out now: asked for far more often than it changes."""
         self.snapshot_index = 0
         self.acked_round = 0
+        # Whether a probe is out.
+        self._is_paused = False
+        self._is_held = False
         self._messages_max = settings.inflight_messages_max
         self._bytes_max = settings.inflight_bytes_max
         self._inflight: deque[tuple[int, int]] = deque()
         self._inflight_bytes = 0
 
-    @property
-    def has_room(self) -> bool:
-        """Whether one more append may go out now."""
-        if self.is_held:
-            return False
+    def hold(self) -> None:
+        """Let nothing more be sent until `release`."""
+        self._is_held = True
+        self._find_room()
+
+    def release(self) -> None:
+        """Go on."""
+        self._is_held = False
+        self._find_room()
+
+    def pause(self) -> None:
+        """Send no probe until `resume`, or until something is known of the follower."""
+        self._is_paused = True
+        self._find_room()
+
+    def resume(self) -> None:
+        """Send a probe, if that is what is waited for: the last one may be lost."""
+        self._is_paused = False
+        self._find_room()
+
+    def _find_room(self) -> None:
         if self.state is _REPLICATE:
-            return (
+            is_open = (
                 len(self._inflight) < self._messages_max and self._inflight_bytes < self._bytes_max
             )
-        return self.state is _PROBE and not self.is_paused
+        else:
+            is_open = self.state is _PROBE and not self._is_paused
+        self.has_room = is_open and not self._is_held
 
     def sent(self, end: int, size_bytes: int) -> None:
-        """An append of entries [next, end) went out; an empty one has `end` == `next`."""
+        """An append of entries [next, end) went out."""
         self.is_asking = False
         if self.state is _PROBE:
-            self.is_paused = True
-        elif end > self.next:
-            self._inflight.append((end - 1, size_bytes))
-            self._inflight_bytes += size_bytes
-            self.next = end
+            self.pause()
+            return
+        inflight = self._inflight
+        inflight.append((end - 1, size_bytes))
+        self._inflight_bytes += size_bytes
+        self.next = end
+        if len(inflight) >= self._messages_max or self._inflight_bytes >= self._bytes_max:
+            self.has_room = False
 
-    def accepted(self, index: int) -> bool:
+    def asked(self) -> None:
+        """An append without entries went out."""
+        self.is_asking = False
+        if self.state is _PROBE:
+            self.pause()
+
+    def accepted(self, index: EntryIndex) -> bool:
         """The follower holds everything up to `index`; False when that was known already."""
         if index <= self.match:
             if self.state is _PROBE and self.match == self.next - 1:
@@ -112,12 +143,18 @@ class Progress:
                 self._replicate()
             return False
         self.match = index
-        if self.next <= index:
+        inflight = self._inflight
+        if index >= self.next - 1:
+            # As a rule nothing that was sent is under way any more.
             self.next = index + 1
-        if self.state is _REPLICATE:
-            inflight = self._inflight
+            inflight.clear()
+            self._inflight_bytes = 0
+        else:
             while inflight and inflight[0][0] <= index:
                 self._inflight_bytes -= inflight.popleft()[1]
+        if self.state is _REPLICATE:
+            if not self.has_room:
+                self._find_room()
         elif self.state is _PROBE or index >= self.snapshot_index:
             self._replicate()
         return True
@@ -130,7 +167,7 @@ class Progress:
             # The next attempt waits for a heartbeat's answer, so that a follower that cannot
             # fetch the snapshot is not offered it again in a tight loop.
             self.probe(self.match + 1)
-            self.is_paused = True
+            self.pause()
             return True
         if self.state is _REPLICATE:
             if index <= self.match:
@@ -141,7 +178,7 @@ class Progress:
             return False
         if index <= self.match:
             # It lost what it once acknowledged. An old refusal looks the same and costs a probe.
-            self.match = 0
+            self.match = _NOTHING
         self.probe(max(min(index, next_index), self.match + 1))
         return True
 
@@ -167,8 +204,8 @@ class Progress:
 
     def _reset(self, state: ProgressState) -> None:
         self.state = state
-        self.is_paused = False
         self.is_asking = False
         self.snapshot_index = 0
         self._inflight.clear()
         self._inflight_bytes = 0
+        self.resume()

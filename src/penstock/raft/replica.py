@@ -15,6 +15,7 @@ storage before responding). Any message may be lost, so of more than `HELD_MAX` 
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Final
 
 from penstock.ids import EntryIndex, NodeId, Term
 from penstock.raft.effects import HardState, Leadership, ReadState, Rest, Role
@@ -26,6 +27,8 @@ from penstock.raft.settings import RaftSettings
 
 HELD_MAX = 1_000
 _START = EntryIndex(0)
+# Looking a member up in its enum costs as much as a call, and this one is asked for at every entry.
+_MEMBERSHIP: Final = EntryKind.MEMBERSHIP
 _NEW = HardState(Term(0), None, _START)
 _NO_DOUBT = (Term(0), _START)
 
@@ -237,19 +240,19 @@ class Replica:
 
     def _append(self, entry: Entry) -> None:
         self._log.append(entry)
-        if entry.kind is EntryKind.MEMBERSHIP:
+        if entry.kind is _MEMBERSHIP:
             self._memberships.append(entry.index, Membership.decode(entry.payload))
             self._membership_changed()
 
     def _membership_changed(self) -> None:
         """The membership in force is another one; the leader's rules act on it."""
 
-    def _commit(self, index: int) -> None:
+    def _commit(self, index: EntryIndex) -> None:
         """Everything up to `index` is committed: it will never change."""
         assert index <= self._log.last_index, "a replica commits only what it holds"
         if index > self.commit_index:
-            self.commit_index = EntryIndex(index)
-            self._memberships.commit(self.commit_index)
+            self.commit_index = index
+            self._memberships.commit(index)
 
     # Reads.
 

@@ -15,23 +15,12 @@ writing, and after a cut only marks from the write that carries the cut onwards 
 entries. Writes are carried out in order, so such a mark vouches for everything before it.
 """
 
-from collections.abc import Sequence
-
 from penstock.ids import EntryIndex, Term
 from penstock.raft.effects import HardState, Mark, Write
 from penstock.raft.entries import Entry, LogView, Snapshot
-from penstock.raft.values import Value
 
-
-class Stretch(Value, frozen=True):
-    """Entries from `start` on, as one append carries them, and what comes before."""
-
-    start: int
-    end: int
-    prev_index: EntryIndex
-    prev_term: Term | None
-    entries: Sequence[Entry]
-    size_bytes: int
+# What an append carries: index and term of the entry before, entries, their size in bytes.
+Stretch = tuple[EntryIndex, Term, list[Entry], int]
 
 
 class ReplicaLog:
@@ -47,11 +36,12 @@ class ReplicaLog:
         "_truncate_from",
         "_valid_sequence",
         "_view",
+        "base_index",
+        "has_write",
         "last_index",
         "last_term",
         "persisted_index",
         "tail_bytes",
-        "tail_start",
     )
 
     def __init__(self, view: LogView) -> None:
@@ -63,16 +53,18 @@ class ReplicaLog:
         self.persisted_index: EntryIndex = view.last_index
         self.tail_bytes = 0
         self._tail: list[Entry] = []
-        self.tail_start: int = view.last_index + 1
-        """Entries from here on are at hand; older ones have to be read from the stored log."""
-        self._base_term: Term | None = last_term
-        """The term of the entry before the tail: the one that appends ask for most."""
+        self.base_index: EntryIndex = view.last_index
+        """The entry before the tail: up to here entries have to be read from the stored log."""
+        self._base_term: Term = last_term
+        """Its term: the one that appends ask for most."""
         self._given_index: int = view.last_index
         self._sequence = 0
         self._valid_sequence = 0
-        self._truncate_from: int | None = None
+        self._truncate_from: EntryIndex | None = None
         self._snapshot: Snapshot | None = None
         self._is_restoring = False
+        self.has_write = False
+        """Whether entries, a cut or a snapshot wait to be given out."""
 
     @property
     def next_sequence(self) -> int:
@@ -81,11 +73,11 @@ class ReplicaLog:
 
     def term_at(self, index: int) -> Term | None:
         """The term of an entry; None when the entry is gone or does not exist."""
-        offset = index - self.tail_start
-        if offset >= 0:
-            return self._tail[offset].term if index <= self.last_index else None
-        if offset == -1:
+        offset = index - self.base_index
+        if offset == 0:
             return self._base_term
+        if offset > 0:
+            return self._tail[offset - 1].term if index <= self.last_index else None
         if self._is_restoring:
             # The stored log may still be the one that the snapshot replaces.
             return None
@@ -98,6 +90,7 @@ class ReplicaLog:
         self.tail_bytes += entry.size_bytes
         self.last_index = entry.index
         self.last_term = entry.term
+        self.has_write = True
 
     def truncate(self, start: int) -> None:
         """Cut the entry at `start` and all after it."""
@@ -105,19 +98,23 @@ class ReplicaLog:
             self._given_index = start - 1
             self._valid_sequence = self.next_sequence
             if self._truncate_from is None or start < self._truncate_from:
-                self._truncate_from = start
-        if start <= self.tail_start:
-            self._base_term = self.term_at(start - 1)
-            self._tail.clear()
-            self.tail_start = start
-        else:
-            del self._tail[start - self.tail_start :]
-        self.persisted_index = min(self.persisted_index, EntryIndex(start - 1))
-        self.tail_bytes = sum(entry.size_bytes for entry in self._tail)
-        self.last_index = EntryIndex(start - 1)
+                self._truncate_from = EntryIndex(start)
         last_term = self.term_at(start - 1)
         assert last_term is not None, "the entry before a cut is known to match"
+        self.last_index = EntryIndex(start - 1)
         self.last_term = last_term
+        if self.last_index <= self.base_index:
+            self.base_index, self._base_term = self.last_index, last_term
+            self._tail.clear()
+        else:
+            del self._tail[self.last_index - self.base_index :]
+        self.persisted_index = min(self.persisted_index, self.last_index)
+        self.tail_bytes = sum(entry.size_bytes for entry in self._tail)
+        self.has_write = (
+            self._given_index < self.last_index
+            or self._truncate_from is not None
+            or self._snapshot is not None
+        )
 
     def restore(self, snapshot: Snapshot, commit_index: EntryIndex) -> None:
         """Replace everything by a snapshot.
@@ -127,35 +124,29 @@ class ReplicaLog:
         """
         self.persisted_index = min(self.persisted_index, commit_index)
         self._tail.clear()
-        self.tail_start = snapshot.index + 1
         self.tail_bytes = 0
         self._base_term = self.last_term = snapshot.term
-        self.last_index = self._given_index = snapshot.index
+        self.last_index = self.base_index = self._given_index = snapshot.index
         self._truncate_from = None
         self._snapshot = snapshot
         self._is_restoring = True
         self._valid_sequence = self.next_sequence
+        self.has_write = True
 
-    def take_write(self, hard_state: HardState | None) -> Write | None:
-        """Everything that is not given out yet; None when there is nothing to write."""
-        if self._given_index < self.last_index:
-            entries: Sequence[Entry] = self._tail[self._given_index + 1 - self.tail_start :]
-        elif hard_state is None and self._snapshot is None and self._truncate_from is None:
-            return None
-        else:
-            entries = ()
+    def take_write(self, hard_state: HardState | None) -> Write:
+        """Everything that is not given out yet, if only a hard state."""
         self._sequence += 1
-        self._given_index = self.last_index
-        truncate_from = self._truncate_from
-        snapshot = self._snapshot
-        self._truncate_from = self._snapshot = None
-        return Write(
+        write = Write(
             Mark(self._sequence, self.last_index),
-            snapshot,
-            None if truncate_from is None else EntryIndex(truncate_from),
-            entries,
+            self._snapshot,
+            self._truncate_from,
+            self._tail[self._given_index - self.base_index :],
             hard_state,
         )
+        self._given_index = self.last_index
+        self._truncate_from = self._snapshot = None
+        self.has_write = False
+        return write
 
     def persist(self, mark: Mark) -> bool:
         """Take note of a persisted write; True when more entries are persisted than before."""
@@ -163,26 +154,31 @@ class ReplicaLog:
         if mark.sequence < self._valid_sequence or index <= self.persisted_index:
             return False
         tail = self._tail
-        count = index - self.tail_start + 1
+        count = index - self.base_index
         if count == len(tail):
             self._base_term = self.last_term
             tail.clear()
             self.tail_bytes = 0
-            self.tail_start = index + 1
+            self.base_index = index
         elif count > 0:
             self._base_term = tail[count - 1].term
             self.tail_bytes -= sum(entry.size_bytes for entry in tail[:count])
             del tail[:count]
-            self.tail_start = index + 1
+            self.base_index = index
         self.persisted_index = index
         self._is_restoring = False
         return True
 
     def stretch_from(self, start: int, bytes_max: int) -> Stretch:
         """Entries of the tail from `start` on: at least one, then up to a limit of bytes."""
-        position = start - self.tail_start
-        prev_term = self._tail[position - 1].term if position else self._base_term
-        entries = self._tail[position:]
+        position = start - self.base_index - 1
+        if position:
+            previous = self._tail[position - 1]
+            prev_index, prev_term = previous.index, previous.term
+            entries = self._tail[position:]
+        else:
+            prev_index, prev_term = self.base_index, self._base_term
+            entries = self._tail.copy()
         size_bytes = entries[0].size_bytes
         if len(entries) > 1:
             for count in range(1, len(entries)):
@@ -191,12 +187,11 @@ class ReplicaLog:
                     del entries[count:]
                     break
                 size_bytes = grown_bytes
-        end = start + len(entries)
-        return Stretch(start, end, EntryIndex(start - 1), prev_term, entries, size_bytes)
+        return prev_index, prev_term, entries, size_bytes
 
     def stored_end(self, start: int, bytes_max: int) -> EntryIndex:
         """Where a run of stored entries from `start` on ends, within a limit of bytes."""
-        end = EntryIndex(self.tail_start)
+        end = EntryIndex(self.base_index + 1)
         return self._view.end_within(EntryIndex(start), end, bytes_max)
 
     def snapshot(self) -> Snapshot | None:

@@ -35,7 +35,7 @@ class RevealsUnsavedVotes(RaftNode):
 
 
 class AcknowledgesBeforeSync(RaftNode):
-    def _ackable_index(self) -> int:
+    def _ackable_index(self) -> EntryIndex:
         return self._verified_index
 
     def _on_append(self, message: Append) -> None:
@@ -44,7 +44,7 @@ class AcknowledgesBeforeSync(RaftNode):
 
 
 class CountsItselfBeforeSync(RaftNode):
-    def _own_match(self) -> int:
+    def _own_match(self) -> EntryIndex:
         return self._log.last_index
 
 

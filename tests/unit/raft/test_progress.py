@@ -1,5 +1,6 @@
 """The three states of a follower, seen by its leader."""
 
+from penstock.ids import EntryIndex
 from penstock.raft import ProgressState, RaftSettings
 from penstock.raft.progress import Progress
 
@@ -14,8 +15,8 @@ def probing(next_index: int = 10) -> Progress:
 
 def replicating(match: int = 9) -> Progress:
     progress = probing(match + 1)
-    progress.sent(match + 1, 0)
-    progress.accepted(match)
+    progress.asked()
+    progress.accepted(EntryIndex(match))
     return progress
 
 
@@ -33,7 +34,7 @@ def test_an_accepted_probe_opens_the_window() -> None:
     progress = probing()
     progress.sent(12, 10)
 
-    assert progress.accepted(11)
+    assert progress.accepted(EntryIndex(11))
 
     assert progress.state is ProgressState.REPLICATE
     assert (progress.match, progress.next) == (11, 12)
@@ -54,7 +55,7 @@ def test_a_refusal_always_moves_back_and_never_below_what_is_known() -> None:
     progress.refused(9, next_index=50)
     assert progress.next == 9
 
-    progress.match = 7
+    progress.match = EntryIndex(7)
     progress.refused(8, next_index=1)
     assert progress.next == 8
 
@@ -72,7 +73,7 @@ def test_the_window_is_limited_in_messages_and_freed_by_answers() -> None:
     progress.sent(12, 1)
     assert not progress.has_room
 
-    progress.accepted(10)
+    progress.accepted(EntryIndex(10))
 
     assert progress.has_room
     assert progress.next == 12
@@ -107,7 +108,7 @@ def test_a_follower_that_may_have_restarted_is_compared_from_its_match_on() -> N
     assert progress.state is ProgressState.PROBE
     assert (progress.match, progress.next) == (9, 10)
     assert progress.has_room
-    assert not progress.accepted(9)
+    assert not progress.accepted(EntryIndex(9))
     assert progress.state is ProgressState.REPLICATE
 
 
@@ -118,7 +119,7 @@ def test_a_follower_that_refuses_what_it_acknowledged_is_known_to_hold_nothing()
     assert progress.refused(9, next_index=7)
 
     assert (progress.match, progress.next) == (0, 7)
-    assert progress.accepted(8)
+    assert progress.accepted(EntryIndex(8))
     assert (progress.match, progress.state) == (8, ProgressState.REPLICATE)
 
 
@@ -127,9 +128,9 @@ def test_a_snapshot_stops_everything_until_it_is_installed() -> None:
     progress.await_snapshot(20)
     assert not progress.has_room
 
-    progress.accepted(15)
+    progress.accepted(EntryIndex(15))
     assert progress.state is ProgressState.SNAPSHOT
-    progress.accepted(20)
+    progress.accepted(EntryIndex(20))
 
     assert progress.state is ProgressState.REPLICATE
     assert progress.next == 21

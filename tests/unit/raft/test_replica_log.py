@@ -8,9 +8,8 @@ from .group import StoredLog, entry, voters
 
 
 def written(log: ReplicaLog) -> Write:
-    write = log.take_write(None)
-    assert write is not None
-    return write
+    assert log.has_write
+    return log.take_write(None)
 
 
 def store(stored: StoredLog, write: Write) -> None:
@@ -37,7 +36,7 @@ def test_entries_are_given_out_once() -> None:
 
     assert [one.index for one in first.entries] == [1]
     assert [one.index for one in second.entries] == [2]
-    assert log.take_write(None) is None
+    assert not log.has_write
 
 
 def test_terms_are_known_before_and_after_entries_are_persisted() -> None:
@@ -152,21 +151,21 @@ def test_the_tail_is_sent_in_pieces_of_limited_size() -> None:
     for index in range(1, 5):
         log.append(entry(index, 1, bytes(10)))
 
-    stretch = log.stretch_from(2, bytes_max=25)
+    prev_index, prev_term, entries, size_bytes = log.stretch_from(2, bytes_max=25)
 
-    assert [one.index for one in stretch.entries] == [2, 3]
-    assert (stretch.start, stretch.end, stretch.size_bytes) == (2, 4, 20)
-    assert (stretch.prev_index, stretch.prev_term) == (1, 1)
+    assert [one.index for one in entries] == [2, 3]
+    assert size_bytes == 20
+    assert (prev_index, prev_term) == (1, 1)
 
 
 def test_the_tail_is_sent_behind_the_last_entry_that_is_stored() -> None:
     log, _ = filled(3)
     log.append(entry(2, 4, bytes(10)))
 
-    stretch = log.stretch_from(2, bytes_max=25)
+    prev_index, prev_term, entries, _ = log.stretch_from(2, bytes_max=25)
 
-    assert (stretch.prev_index, stretch.prev_term) == (1, 3)
-    assert (stretch.start, stretch.end) == (2, 3)
+    assert (prev_index, prev_term) == (1, 3)
+    assert [one.index for one in entries] == [2]
 
 
 def test_the_newest_common_entry_is_found_by_term_5_3() -> None:
