@@ -8,7 +8,7 @@ errors of `penstock.errors`; it knows no wire format.
 from penstock.broker.archives import ArchivedPartition
 from penstock.broker.broker import Broker, Check
 from penstock.broker.burial import SOURCE_TOPIC
-from penstock.broker.dead_letters import DeadLetter, DeadLetterFilter, DeadLetters, Redrive
+from penstock.broker.dead_letters import DeadLetter, DeadLetterFilter, DeadLetters, Purge, Redrive
 from penstock.broker.fetch import Fetched, FetchRequest, check_epoch
 from penstock.broker.journals import JournalPage
 from penstock.broker.messages import Acks, Messages, NewMessage, Published, PublishedRun
@@ -140,6 +140,7 @@ __all__ = [
     "Publication",
     "Published",
     "PublishedRun",
+    "Purge",
     "Queues",
     "QuorumReplica",
     "QuorumStatus",
