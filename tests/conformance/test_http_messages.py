@@ -447,6 +447,8 @@ def test_a_commit_of_a_kafka_group_is_part_of_the_life_of_a_message(node: NodePr
 
 
 MISTAKES = [
+    ("POST", "/publish", {}, 400, "no body"),
+    ("POST", "/messages", {}, 400, "messages"),
     ("POST", "/publish", {"value": "x", "prioritty": 1}, 400, "prioritty"),
     ("POST", "/publish", {"value": "x", "priority": -1}, 400, "0..9"),
     ("POST", "/publish", {"value": "x", "ttl": "-5s"}, 400, "'-5s'"),

@@ -15,6 +15,7 @@ from penstock.broker.messages import Acks, Messages, NewMessage, Published, Publ
 from penstock.broker.operations import ClusterStatus, Move, NodeStatus, hot_partitions
 from penstock.broker.publish import Publication
 from penstock.broker.queue_attributes import (
+    GROUP_LIMIT,
     GROUP_SCOPE,
     QUEUE_CHOICES,
     QUEUE_CREATED,
@@ -81,6 +82,7 @@ from penstock.record import IDEMPOTENCY_KEY, Record, encode_batch
 __all__ = [
     "ATTRIBUTES_SETTING",
     "EPOCH_MAX",
+    "GROUP_LIMIT",
     "GROUP_SCOPE",
     "IDEMPOTENCY_KEY",
     "MOVE_RATE_MAX",

@@ -8,6 +8,7 @@ import msgspec
 from penstock.broker import (
     ATTRIBUTES_SETTING,
     GROUP_SCOPE,
+    QUEUE_CHOICES,
     QUEUE_CREATED,
     QUEUE_MODIFIED,
     QUEUE_NUMBERS,
@@ -33,6 +34,7 @@ from penstock.protocols.sqs.queue_attributes import (
     attributes_of_topic,
     check_attributes,
     check_queue_name,
+    check_throughput,
     default_of,
     new_topic_settings,
     topic_settings,
@@ -139,6 +141,7 @@ class QueueActions:
         is_fifo = given.get("FifoQueue", "false").lower() == "true"
         check_queue_name(name, is_fifo=is_fifo)
         attributes = check_attributes(given, is_fifo=is_fifo)
+        check_throughput(attributes)
         self._check_dead_letters(name, attributes)
         now_s = str(self._view.now_ms() // 1_000)
         settings = new_topic_settings(attributes, is_fifo=is_fifo)
@@ -195,6 +198,8 @@ class QueueActions:
         if "FifoQueue" in given and (given["FifoQueue"] == "true") != queue.is_fifo:
             raise SqsError(SqsError.INVALID_ATTRIBUTE_NAME, "FifoQueue cannot be changed")
         _check_scope(queue, given)
+        if not QUEUE_CHOICES.keys().isdisjoint(given):
+            check_throughput(queue.attributes | given)
         self._check_dead_letters(queue.name, given)
         now_s = str(self._view.now_ms() // 1_000)
         changed = topic_settings(given) | _kept(queue.attributes | given | {QUEUE_MODIFIED: now_s})

@@ -102,7 +102,7 @@ class SendActions:
 
 def _sent_bytes(entry: Entry) -> int:
     """Return what an entry adds to the size of its batch."""
-    body_bytes = len(str(entry.get("MessageBody", "")).encode())
+    body_bytes = len(str(entry.get("MessageBody", "")).encode(errors="surrogateescape"))
     try:
         attributes = read_attributes(entry.get("MessageAttributes"))
     except SqsError:
