@@ -456,7 +456,7 @@ MISTAKES = [
     ("POST", "/publish", {"value": "x", "delay": 1, "deliver_at": 1}, 400, "one of them"),
     ("POST", "/publish", {"value": "x", "deliver_at": "tomorrow"}, 400, "'tomorrow'"),
     ("POST", "/publish", {"value": "!", "encoding": "base64"}, 400, "base64"),
-    ("POST", "/publish", {"value": "x", "acks": "some"}, 400, "some"),
+    ("POST", "/publish", {"value": "x", "acks": "some"}, 400, "allowed are all, leader, none"),
     ("POST", "/messages", {"messages": []}, 400, "0 messages"),
     ("POST", "/publish", {"value": "x", "ttl": 0}, 400, "nobody would ever receive"),
     ("POST", "/publish", {"value": "x", "delay": "9999d"}, 400, "between 0 and 315360000 s"),

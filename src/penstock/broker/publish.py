@@ -154,7 +154,9 @@ class Publisher:
                 f" {settings.batch_bytes_max}"
             )
         if header.codec > _CODEC_MAX:
-            raise UnsupportedCompression(f"compression code {header.codec} is unknown")
+            raise UnsupportedCompression(
+                f"compression code {header.codec} is unknown; the known ones are 0 to {_CODEC_MAX}"
+            )
         if header.is_control:
             raise InvalidBatch("control batches are written by the broker alone")
         if header.is_release:

@@ -16,6 +16,7 @@ from penstock.cluster import (
     check_settings,
     check_topic_name,
     choose_replicas,
+    no_setting,
 )
 from penstock.config import NodeOptions
 from penstock.errors import InvalidAssignment, InvalidSetting, TopicExists
@@ -130,7 +131,7 @@ class Topics:
         check_in_sync_min(news, [each.members for each in topic.replicas])
         unknown = [setting for setting in removed if setting not in DEFINITIONS]
         if unknown:
-            raise InvalidSetting(f"{', '.join(unknown)} is no setting of a topic")
+            raise InvalidSetting("; ".join(map(no_setting, unknown)))
         if not dry_run:
             await self._cluster.topics.change_settings(topic, changed, removed)
 

@@ -60,6 +60,7 @@ from penstock.cluster.topic_settings import (
     check_group_setting_names,
     check_group_settings,
     check_settings,
+    no_setting,
     resolve_group_settings,
 )
 from penstock.cluster.vigil import Vigil
@@ -140,6 +141,7 @@ __all__ = [
     "check_topic_name",
     "choose_replicas",
     "decode_events",
+    "no_setting",
     "plan_moves",
     "resolve_group_settings",
 ]

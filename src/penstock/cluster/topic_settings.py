@@ -4,6 +4,7 @@ Values are kept as the text that was given, and checked when it is given. A sett
 follows the node's options.
 """
 
+import difflib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
@@ -52,7 +53,7 @@ def _number(low: int, high: int) -> Callable[[str], str | None]:
         try:
             number = int(value)
         except ValueError:
-            return "is not a whole number"
+            return f"is not a whole number between {low} and {high}"
         return None if low <= number <= high else f"is not between {low} and {high}"
 
     return check
@@ -62,7 +63,7 @@ def _ratio(value: str) -> str | None:
     try:
         number = float(value)
     except ValueError:
-        return "is not a number"
+        return "is not a number between 0 and 1"
     return None if 0 <= number <= 1 else "is not between 0 and 1"
 
 
@@ -95,7 +96,9 @@ def _cleanup_policy(value: str) -> str | None:
 
 def _dead_letter_topic(value: str) -> str | None:
     is_name = len(value) <= _NAME_MAX and all(each.isalnum() or each in "._-" for each in value)
-    return None if is_name and value.isascii() else "is not the name of a topic"
+    if is_name and value.isascii():
+        return None
+    return f"is not the name of a topic: up to {_NAME_MAX} letters, digits, '.', '_' and '-'"
 
 
 def _path(value: str) -> str | None:
@@ -461,11 +464,17 @@ def check_settings(settings: Mapping[str, str]) -> None:
     for name, value in settings.items():
         definition = DEFINITIONS.get(name)
         if definition is None:
-            problems.append(f"{name} is no setting of a topic")
+            problems.append(no_setting(name))
         elif (fault := definition.check(value)) is not None:
             problems.append(f"{name}={value} {fault}")
     if problems:
         raise InvalidSetting("; ".join(problems))
+
+
+def no_setting(name: str) -> str:
+    """Return that a topic has no setting of this name, with the one that was meant perhaps."""
+    near = difflib.get_close_matches(name, DEFINITIONS, n=1)
+    return f"{name} is no setting of a topic" + (f"; did you mean {near[0]}?" if near else "")
 
 
 # None of them follows an option of the node.
@@ -484,7 +493,10 @@ def check_group_setting_names(names: Iterable[str]) -> None:
     """Raise `InvalidSetting` when a queue group has no settings of these names."""
     unknown = [name for name in names if name not in _GROUP_DEFAULTS]
     if unknown:
-        raise InvalidSetting(f"{', '.join(unknown)} is no setting of a queue group")
+        raise InvalidSetting(
+            f"{', '.join(unknown)} is no setting of a queue group; there are"
+            f" {', '.join(_GROUP_DEFAULTS)}"
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from penstock.errors import InvalidRequest
+from penstock.protocols.http.allowed_values import allowed_instead
 from penstock.protocols.http.contents import exact_number
 from penstock.protocols.http.endpoints import (
     BODY_BYTES_MAX,
@@ -77,7 +78,11 @@ def decode_body(body: bytes, kind: type[Body], *, name: str = "the body") -> Bod
     """Decode a body or a part of one, or raise `InvalidRequest`; nothing stands for `{}`."""
     try:
         return _decoder(kind).decode(body or b"{}")
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+    except msgspec.MsgspecError as error:
+        shown = body[:200].decode(errors="replace")
+        instead = allowed_instead(error, kind)
+        raise InvalidRequest(f"{name} is {shown!r}: {error}{instead}") from error
+    except UnicodeDecodeError as error:
         shown = body[:200].decode(errors="replace")
         raise InvalidRequest(f"{name} is {shown!r}: {error}") from error
     except RecursionError:

@@ -132,7 +132,8 @@ def _trace_header(entry: Entry) -> tuple[tuple[str, bytes | None], ...]:
     unknown = [name for name in attributes if name != TRACE_HEADER]
     if unknown:
         raise SqsError(
-            SqsError.INVALID_PARAMETER, f"{unknown[0]!r} is no system attribute of a message"
+            SqsError.INVALID_PARAMETER,
+            f"{unknown[0]!r} is no system attribute that can be sent; there is {TRACE_HEADER}",
         )
     return tuple((name, each.content) for name, each in attributes.items())
 
