@@ -45,6 +45,9 @@ from penstock.cluster.staged_writes import StagedBatch
 from penstock.cluster.status import PartitionStatus, ReplicaStatus
 from penstock.cluster.topic_checks import (
     check_group_name,
+    check_in_sync_change,
+    check_in_sync_left,
+    check_in_sync_min,
     check_new_topic,
     check_partition_count,
     check_topic_name,
@@ -134,6 +137,9 @@ __all__ = [
     "check_group_setting_names",
     "check_group_settings",
     "check_growth",
+    "check_in_sync_change",
+    "check_in_sync_left",
+    "check_in_sync_min",
     "check_new_topic",
     "check_partition_count",
     "check_positions",

@@ -22,6 +22,7 @@ _NAME_MAX = 249
 _PATH_MAX = 1024
 _DAY_MS = 24 * 3600 * 1000
 LEASE_MS_MAX = _DAY_MS
+IN_SYNC_MIN = "min.insync.replicas"
 # The dead letters of a topic go to the topic of its name with this added.
 DEAD_LETTER_SUFFIX = ".dlq"
 
@@ -186,7 +187,7 @@ _DEFINITIONS = (
         "how far a record's time may lie in the future",
     ),
     SettingDefinition(
-        "min.insync.replicas",
+        IN_SYNC_MIN,
         SettingType.INT,
         _fixed("1"),
         _number(1, 32767),
@@ -538,7 +539,7 @@ def resolve_settings(given: Mapping[str, str], options: NodeOptions) -> TopicSet
         uses_append_time=text("message.timestamp.type") == "LogAppendTime",
         timestamp_before_max_ms=int(text("message.timestamp.before.max.ms")),
         timestamp_after_max_ms=int(text("message.timestamp.after.max.ms")),
-        in_sync_min=int(text("min.insync.replicas")),
+        in_sync_min=int(text(IN_SYNC_MIN)),
         idempotency_window_ms=int(text("idempotency.window.ms")),
     )
 
