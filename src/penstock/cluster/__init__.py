@@ -22,7 +22,7 @@ from penstock.cluster.described import Node, Replicas, Topic
 from penstock.cluster.directories import DirectoryLock
 from penstock.cluster.flush_pace import FlushPace
 from penstock.cluster.housekeeping import DiskSpace, Housekeeper
-from penstock.cluster.links import RequestKind
+from penstock.cluster.links import Leader, RequestKind
 from penstock.cluster.machine import Machine, RecordlessMachine
 from penstock.cluster.metadata import METADATA_GROUP, ClusterMetadata, check_growth, check_positions
 from penstock.cluster.overview import Survey
@@ -99,6 +99,7 @@ __all__ = [
     "ForgetGroup",
     "ForgetShareGroup",
     "Housekeeper",
+    "Leader",
     "LiftFence",
     "Machine",
     "Node",
