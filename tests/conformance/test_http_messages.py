@@ -477,6 +477,8 @@ MISTAKES = [
     ("GET", "/records?partition=9", {}, 404, "partition 9"),
     ("GET", "/records?offset=1&from_time=0", {}, 400, "one of them"),
     ("GET", "/messages/nonsense/trace", {}, 400, "'nonsense'"),
+    ("POST", "/groups/g%2Freset", {"to": "latest"}, 405, "only DELETE, GET, HEAD, PATCH, PUT"),
+    ("GET", "/groups/g%2Fh/nothing/", {}, 404, "nothing at"),
 ]
 
 

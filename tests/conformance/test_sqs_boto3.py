@@ -409,6 +409,8 @@ def test_queues_are_found_listed_changed_tagged_purged_and_deleted(sqs: Sqs) -> 
     assert too_soon == "AWS.SimpleQueueService.PurgeQueueInProgress"
     sqs.delete_queue(QueueUrl=url)
     assert refused(sqs.get_queue_url, QueueName=name).endswith("NonExistentQueue")
+    sqs.create_queue(QueueName=name)
+    sqs.purge_queue(QueueUrl=url)
 
 
 def test_messages_of_a_queue_that_is_created_again_have_other_ids(sqs: Sqs) -> None:

@@ -51,22 +51,21 @@ def read_number(request: Request, name: str, *, most: int = NUMBER_MAX) -> int:
     return int(text)
 
 
-def read_query_number(request: Request, name: str, *, default: int, most: int = NUMBER_MAX) -> int:
+def read_query_number(
+    request: Request, name: str, *, default: int, least: int = 0, most: int = NUMBER_MAX
+) -> int:
     """Return a number of the query, or raise `InvalidRequest`."""
     text = request.query_params.get(name)
     if text is None:
         return default
-    if re.fullmatch("[0-9]{1,19}", text) is None or int(text) > most:
-        raise InvalidRequest(f"{name} is {text[:40]!r}, not a whole number in 0..{most}")
+    if re.fullmatch("[0-9]{1,19}", text) is None or not least <= int(text) <= most:
+        raise InvalidRequest(f"{name} is {text[:40]!r}, not a whole number in {least}..{most}")
     return int(text)
 
 
 def read_count(request: Request, *, default: int, most: int) -> int:
     """Return how many the query asks for by `max`, or raise `InvalidRequest`."""
-    count = read_query_number(request, "max", default=default, most=most)
-    if count < 1:
-        raise InvalidRequest(f"max is {count}, not 1..{most}")
-    return count
+    return read_query_number(request, "max", default=default, least=1, most=most)
 
 
 async def read_body(request: Request, kind: type[Body], *, bytes_max: int = BODY_BYTES_MAX) -> Body:

@@ -56,6 +56,8 @@ def task_endpoints(view: NodeView, *, bytes_max: int) -> list[Endpoint]:
 
 def _enqueuing(view: NodeView, bytes_max: int) -> list[Endpoint]:
     async def enqueue(_path: Mapping[str, str], content: bytes) -> bytes:
+        if not content:
+            raise InvalidRequest("the request has no body; a task of no type and no payload is {}")
         body = decode_body(content, NewTaskBody)
         task = await view.tasks.enqueue(
             NewTask(

@@ -1,5 +1,6 @@
 """Queues as a whole: create, find, list, look at, change, purge and delete them; tags."""
 
+import uuid
 from collections.abc import Mapping
 from typing import Any
 
@@ -93,7 +94,7 @@ class QueueActions:
     def __init__(self, view: SqsView, options: SqsOptions) -> None:
         self._view = view
         self._options = options
-        self._purged_ms: dict[str, int] = {}
+        self._purged_ms: dict[uuid.UUID, int] = {}
 
     # Finding.
 
@@ -217,19 +218,23 @@ class QueueActions:
         """PurgeQueue, at most once in a while."""
         queue = self.of(parameters)
         now_ms = self._view.now_ms()
-        purged_ms = self._purged_ms.get(queue.name)
-        if purged_ms is not None and now_ms - purged_ms < self._options.purge_interval_ms:
+        self._forget_purges(now_ms - self._options.purge_interval_ms)
+        if queue.topic.topic_id in self._purged_ms:
             raise SqsError(
                 SqsError.PURGE_IN_PROGRESS,
                 f"Only one PurgeQueue operation on {queue.name} is allowed every"
                 f" {self._options.purge_interval_ms // 1_000} seconds.",
             )
-        self._purged_ms[queue.name] = now_ms
+        self._purged_ms[queue.topic.topic_id] = now_ms
         # First, as a message that is just being released is in the queue then.
         await self._view.schedule.clear(queue.name)
         await self._view.queues.configure_group(queue.name, GROUP, {})
         await self._view.queues.purge(queue.name, GROUP)
         return {}
+
+    def _forget_purges(self, before_ms: int) -> None:
+        purged = self._purged_ms.items()
+        self._purged_ms = {queue: at_ms for queue, at_ms in purged if at_ms > before_ms}
 
     # Looking.
 
