@@ -8,7 +8,8 @@ errors of `penstock.errors`; it knows no wire format.
 from penstock.broker.archives import ArchivedPartition
 from penstock.broker.broker import Broker, Check
 from penstock.broker.burial import SOURCE_TOPIC
-from penstock.broker.dead_letters import DeadLetter, DeadLetterFilter, DeadLetters, Purge, Redrive
+from penstock.broker.dead_letter_values import DeadLetter, DeadLetterFilter, Purge, Redrive
+from penstock.broker.dead_letters import DeadLetters
 from penstock.broker.fetch import Fetched, FetchRequest, check_epoch
 from penstock.broker.journals import JournalPage
 from penstock.broker.messages import Acks, Messages, NewMessage, Published, PublishedRun

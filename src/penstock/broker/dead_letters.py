@@ -17,30 +17,28 @@ its idempotency key; after that time the message is there twice, but never lost.
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
-from typing import NamedTuple, Self
+from typing import NamedTuple
 
 import msgspec
 
-from penstock.broker.burial import (
-    ATTEMPTS,
-    DLQ_PREFIX,
-    ERROR,
-    GROUP,
-    REASON,
-    REDRIVEN,
-    SOURCE_ID,
-    SOURCE_OFFSET,
-    SOURCE_PARTITION,
-    SOURCE_TIMESTAMP,
-    SOURCE_TOPIC,
-)
+from penstock.broker.burial import REDRIVEN
 from penstock.broker.calls import Calls
+from penstock.broker.dead_letter_values import (
+    EVERYTHING,
+    DeadLetter,
+    DeadLetterFilter,
+    Headers,
+    Purge,
+    Redrive,
+    notes_of,
+    read_letter,
+)
 from penstock.broker.messages import Messages, NewMessage
 from penstock.broker.queue_values import check_number
 from penstock.cluster import DEAD_LETTER_SUFFIX, Cluster, Partition
 from penstock.errors import InvalidRequest, MessageNotFound, PenstockError, TopicNotFound
 from penstock.ids import TopicPartition
-from penstock.record import IDEMPOTENCY_KEY, PREFIX, Record, decode_records, read_header
+from penstock.record import PREFIX, Record, decode_records, read_header
 
 LISTED_MAX = 10_000
 REDRIVES_MAX = 3
@@ -49,87 +47,6 @@ HANDLED = "penstock-dead-letters"
 _PAGE_BYTES = 1024 * 1024
 _PAGE_RECORDS = 500
 _PORTION = 100
-
-Headers = tuple[tuple[str, bytes | None], ...]
-
-
-class DeadLetter(msgspec.Struct, frozen=True, kw_only=True):
-    """A message that no consumer of its group could handle."""
-
-    id: str
-    topic: str
-    """The topic of dead letters that it is in, as are its partition and offset."""
-    partition: int
-    offset: int
-    timestamp: int
-    key: bytes | None
-    value: bytes | None
-    headers: Headers
-    """Those that the message had, without the notes about its end."""
-    source_topic: str
-    source_partition: int
-    source_offset: int
-    source_id: str
-    source_timestamp: int
-    group: str
-    attempts: int
-    reason: str
-    error: str
-    redriven: int
-
-
-class DeadLetterFilter(msgspec.Struct, frozen=True, kw_only=True):
-    """Which dead letters are meant; what is not given does not matter."""
-
-    group: str | None = None
-    reason: str | None = None
-    """Part of the reason or of the last error."""
-    key: bytes | None = None
-    ids: frozenset[str] | None = None
-    source_topic: str | None = None
-
-    def matches(self, letter: DeadLetter) -> bool:
-        """True when a dead letter is meant."""
-        return (
-            (self.group is None or letter.group == self.group)
-            and (self.key is None or letter.key == self.key)
-            and (self.ids is None or letter.id in self.ids)
-            and (self.source_topic is None or letter.source_topic == self.source_topic)
-            and (self.reason is None or self.reason in letter.reason or self.reason in letter.error)
-        )
-
-    def from_topic(self, topic: str) -> Self:
-        """Return the filter for what came from a topic."""
-        return msgspec.structs.replace(self, source_topic=topic)
-
-    def in_grave(self, mark: str) -> Self:
-        """Return the filter for one topic of dead letters, by ids as they are there."""
-        if self.ids is None:
-            return self
-        parted = (each.partition("@") for each in self.ids)
-        bare = frozenset(bare for bare, at, name in parted if at + name == mark)
-        return msgspec.structs.replace(self, ids=bare)
-
-
-EVERYTHING = DeadLetterFilter()
-
-
-class Redrive(msgspec.Struct, frozen=True):
-    """What a redrive did, or would do: moved, held back by the guard against loops, failed."""
-
-    moved: int
-    skipped: int
-    failed: int
-    errors: list[str] = []
-    unknown: list[str] = []
-    """Ids that were given and that no dead letter has which is meant."""
-
-
-class Purge(msgspec.Struct, frozen=True):
-    """What a purge did; `unknown` are ids that were given and that none has which is meant."""
-
-    purged: int
-    unknown: list[str] = []
 
 
 class _ReadPage(msgspec.Struct, frozen=True):
@@ -215,7 +132,7 @@ class DeadLetters:
         # All that are named are looked for: one beyond the count is not unknown.
         looked_for_max = count_max if wanted.ids is None else LISTED_MAX
         found = await self.search(topic, wanted=wanted, count_max=looked_for_max)
-        letters, unknown = found[:count_max], _unknown(wanted, {each.id for each in found})
+        letters, unknown = found[:count_max], wanted.unknown({each.id for each in found})
         moved = [each for each in letters if each.redriven < redrives_max]
         skipped = len(letters) - len(moved)
         if is_dry_run:
@@ -254,7 +171,7 @@ class DeadLetters:
         message = NewMessage(
             key=key,
             value=value,
-            headers=(*headers, *own, *_notes_of(letter)),
+            headers=(*headers, *own, *notes_of(letter)),
             partition=letter.partition,
             idempotency_key=f"replace/{self._identity(letter)}",
         )
@@ -284,7 +201,7 @@ class DeadLetters:
             purged += len(letters)
             if wanted.ids is not None:
                 found.update(each.id for each in letters)
-        return Purge(purged, _unknown(wanted, found))
+        return Purge(purged, wanted.unknown(found))
 
     def _graves(self, topic: str) -> list[_Grave]:
         """Return where dead letters of a topic are, first where those of most groups are.
@@ -405,7 +322,7 @@ class DeadLetters:
             for record in records:
                 if books is not None and books.is_settled(record.offset):
                     continue
-                letter = _letter(partition.place, record)
+                letter = read_letter(partition.place, record)
                 if letter is not None and request.filter.matches(letter):
                     letters.append(letter)
             await asyncio.sleep(0)
@@ -434,11 +351,6 @@ def _marked(letter: DeadLetter, mark: str) -> DeadLetter:
     return msgspec.structs.replace(letter, id=letter.id + mark) if mark else letter
 
 
-def _unknown(wanted: DeadLetterFilter, found: set[str]) -> list[str]:
-    """Return the ids that were asked for and not found."""
-    return sorted((wanted.ids or frozenset()) - found)
-
-
 def _portions(
     letters: Sequence[DeadLetter], rate_per_s: float | None
 ) -> list[Sequence[DeadLetter]]:
@@ -465,51 +377,3 @@ def _records(partition: Partition, offset: int) -> tuple[list[Record], int | Non
         end = header.next_offset
         view = view[header.size_bytes :]
     return records, end
-
-
-def _letter(place: TopicPartition, record: Record) -> DeadLetter | None:
-    """Read the notes of a dead letter; None for a record that somebody else put there."""
-    notes = {name: (value or b"").decode(errors="replace") for name, value in record.headers}
-    try:
-        return DeadLetter(
-            id=f"{place.partition}-{record.offset}",
-            topic=place.topic,
-            partition=place.partition,
-            offset=record.offset,
-            timestamp=record.timestamp,
-            key=record.key,
-            value=record.value,
-            headers=tuple(
-                (name, value)
-                for name, value in record.headers
-                if not name.startswith(DLQ_PREFIX) and name not in (REDRIVEN, IDEMPOTENCY_KEY)
-            ),
-            source_topic=notes[SOURCE_TOPIC],
-            source_partition=int(notes[SOURCE_PARTITION]),
-            source_offset=int(notes[SOURCE_OFFSET]),
-            source_id=notes[SOURCE_ID],
-            source_timestamp=int(notes[SOURCE_TIMESTAMP]),
-            group=notes[GROUP],
-            attempts=int(notes[ATTEMPTS]),
-            reason=notes[REASON],
-            error=notes[ERROR],
-            redriven=int(notes.get(REDRIVEN, "0")),
-        )
-    except (KeyError, ValueError):
-        return None
-
-
-def _notes_of(letter: DeadLetter) -> Headers:
-    notes = {
-        SOURCE_ID: letter.source_id,
-        SOURCE_TOPIC: letter.source_topic,
-        SOURCE_PARTITION: letter.source_partition,
-        SOURCE_OFFSET: letter.source_offset,
-        SOURCE_TIMESTAMP: letter.source_timestamp,
-        GROUP: letter.group,
-        ATTEMPTS: letter.attempts,
-        REASON: letter.reason,
-        ERROR: letter.error,
-        REDRIVEN: letter.redriven,
-    }
-    return tuple((name, str(value).encode()) for name, value in notes.items())
