@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
 from penstock.errors import InvalidRequest
@@ -101,11 +101,14 @@ async def _read_up_to(request: Request, bytes_max: int) -> bytes:
     """Return the body; of one that is too large, a part that is too large itself."""
     chunks = []
     size_bytes = 0
-    async for chunk in request.stream():
-        chunks.append(chunk)
-        size_bytes += len(chunk)
-        if size_bytes > bytes_max:
-            break
+    try:
+        async for chunk in request.stream():
+            chunks.append(chunk)
+            size_bytes += len(chunk)
+            if size_bytes > bytes_max:
+                break
+    except ClientDisconnect:
+        raise HTTPException(_CALLER_LEFT, "The caller left before all of its body came.") from None
     return b"".join(chunks)
 
 
