@@ -18,7 +18,7 @@ PUBLIC_NAMES = {
         LeasedMessage LetterEdit MemberDescription Message NewMessage NewTopic OffsetRange
         PartitionBounds PartitionDescription
         PartitionEnd PartitionProgress Placement Producer Publication PublishOptions
-        Published QueueGroup QueueGroupPartition QueueGroupSetting QueueGroupSummary
+        Published Purged QueueGroup QueueGroupPartition QueueGroupSetting QueueGroupSummary
         QueueGroupTotals QueueGroups ReceiveOptions Redriven Refusal ReshardStatus Reshards Schedule
         SchedulePage
         ScheduledMessage SettingValue StageName StagedPart StagedWriter Subscription Task TaskApp

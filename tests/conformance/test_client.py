@@ -63,6 +63,17 @@ def test_a_message_is_acked_for_good_however_often_the_ack_comes(client: Client)
     assert client.receive(topic, "billing") == []
 
 
+def test_a_group_is_called_as_it_is_written(client: Client) -> None:
+    topic = unique("orders")
+    client.publish(topic, "tea")
+    group = "team/orders ü%2F?"
+
+    client.ack(receive_one(client, topic, group=group))
+
+    assert client.groups.get(topic, group).totals.unsettled == 0
+    assert [each.name for each in client.groups.list(topic)] == [group]
+
+
 def test_a_message_that_is_given_back_comes_again(client: Client) -> None:
     topic = unique("orders")
     client.publish(topic, "tea")

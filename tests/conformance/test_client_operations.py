@@ -59,7 +59,7 @@ def test_dead_letters_are_found_redriven_and_purged(client: Client) -> None:
     assert client.dead_letters.redrive(topic, ids=[letter.id]).moved == 1
     (message,) = client.receive(topic, "billing", wait_s=10)
     assert message.value == b"b"
-    assert client.dead_letters.purge(topic, key="key-a") == 1
+    assert client.dead_letters.purge(topic, key="key-a").purged == 1
     assert [each.value for each in client.dead_letters.search(topic)] == [b"c"]
     with pytest.raises(MessageNotFound):
         client.dead_letters.get(topic, "0-99")
@@ -143,7 +143,7 @@ def test_the_asynchronous_face_operates_too(node: NodeProcess, client: Client) -
             first = await opened.dead_letters.edit(topic, first.id, value="other")
             assert first.value == b"other"
             assert (await opened.dead_letters.redrive(topic, ids=[first.id])).moved == 1
-            assert await opened.dead_letters.purge(topic) == 1
+            assert (await opened.dead_letters.purge(topic)).purged == 1
             later = await opened.publish(topic, "later", delay_s=3_600)
             assert (await opened.schedule.page(topic)).waiting == 1
             tomorrow = datetime.now(UTC) + timedelta(days=1)
@@ -194,6 +194,9 @@ def test_dead_letters_are_dealt_with_from_the_command_line(
     penstock(node, *edit, letters[1]["id"], "--no-headers", code=1)
     assert penstock(node, "dlq", "redrive", topic, "--dry-run").startswith("2 dead letters would")
     assert penstock(node, "dlq", "redrive", topic, "--key", "key-a").startswith("1 dead letters")
+    unknown = f"None of the chosen dead letters of {topic} is 0-99.\n"
+    assert penstock(node, "dlq", "redrive", topic, "--id", "0-99").endswith(unknown)
+    assert penstock(node, "dlq", "purge", topic, "--id", "0-99") == f"Purged 0.\n{unknown}"
     assert penstock(node, "dlq", "purge", topic) == "Purged 1.\n"
     assert "There are no dead letters" in penstock(node, "dlq", "list", topic)
     penstock(node, "dlq", "show", topic, "0-99", code=1)

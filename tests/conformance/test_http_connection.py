@@ -335,6 +335,21 @@ def test_a_client_that_leaves_before_its_answer_disturbs_nobody() -> None:
     asyncio.run(scenario())
 
 
+@pytest.mark.parametrize("path", ["/things/a/put", "/things/a/put?x=1", "/", "/?x=1"])
+def test_a_client_that_leaves_before_all_of_its_body_came_is_no_fault_of_ours(
+    path: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def talk(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(post(path, b"half of it")[:-5])
+        await asyncio.sleep(0.05)
+        writer.transport.abort()
+        await asyncio.sleep(0.05)
+
+    converse(talk)
+
+    assert caplog.records == []
+
+
 @pytest.mark.parametrize(
     "request_bytes",
     [

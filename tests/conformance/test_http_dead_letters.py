@@ -61,7 +61,8 @@ def test_dead_letters_are_sent_back(node: NodeProcess) -> None:
     group = f"{topic}/groups/g"
 
     planned = ask(node, "POST", f"{topic}/dead-letters/redrive", dry_run=True)
-    assert planned == {"moved": 2, "skipped": 0, "failed": 0, "errors": [], "dry_run": True}
+    assert (planned["moved"], planned["skipped"], planned["failed"]) == (2, 0, 0)
+    assert (planned["errors"], planned["unknown"], planned["dry_run"]) == ([], [], True)
     assert len(letters(node, topic)) == 2
 
     done = ask(node, "POST", f"{topic}/dead-letters/redrive", rate=1000)
@@ -107,10 +108,39 @@ def test_dead_letters_are_purged(node: NodeProcess) -> None:
     topic = rejected(node, "a", "b", "c")
     first = letters(node, topic)[0]["id"]
 
-    assert ask(node, "POST", f"{topic}/dead-letters/purge", ids=[first]) == {"purged": 1}
+    assert ask(node, "POST", f"{topic}/dead-letters/purge", ids=[first])["purged"] == 1
     assert [each["value"] for each in letters(node, topic)] == ["b", "c"]
-    assert ask(node, "POST", f"{topic}/dead-letters/purge") == {"purged": 2}
+    assert ask(node, "POST", f"{topic}/dead-letters/purge") == {"purged": 2, "unknown": []}
     assert letters(node, topic) == []
+
+
+def test_ids_that_no_dead_letter_has_are_named(node: NodeProcess) -> None:
+    topic = rejected(node, "a")
+
+    sent = ask(node, "POST", f"{topic}/dead-letters/redrive", ids=["0-0", "0-99"], dry_run=True)
+    purged = ask(node, "POST", f"{topic}/dead-letters/purge", ids=["0-99", "nothing"])
+
+    assert (sent["moved"], sent["unknown"]) == (1, ["0-99"])
+    assert purged == {"purged": 0, "unknown": ["0-99", "nothing"]}
+
+
+def test_dead_letters_in_a_topic_of_their_groups_own_are_shown_and_edited(
+    node: NodeProcess,
+) -> None:
+    topic = http_topic(node)
+    own = {"delivery.dead.letter.topic": f"{topic.rsplit('/', 1)[1]}.audit"}
+    ask(node, "PUT", f"{topic}/groups/audit", settings=own)
+    publish_values(node, topic, "a")
+    reject_all(node, topic, 1, reason="broken", group="g")
+    reject_all(node, topic, 1, reason="unaudited", group="audit")
+
+    ours, audited = letters(node, topic)
+
+    assert (ours["id"], audited["error"]) == ("0-0", "unaudited")
+    assert ask(node, "GET", f"{topic}/dead-letters/{audited['id']}") == audited
+    edited = ask(node, "PUT", f"{topic}/dead-letters/{audited['id']}", value="b")
+    assert [each["value"] for each in letters(node, topic)] == ["a", "b"]
+    assert ask(node, "POST", f"{topic}/dead-letters/purge", ids=[edited["id"]])["purged"] == 1
 
 
 def test_topics_that_share_dead_letters_deal_with_their_own(node: NodeProcess) -> None:
@@ -126,7 +156,7 @@ def test_topics_that_share_dead_letters_deal_with_their_own(node: NodeProcess) -
     assert [each["value"] for each in letters(node, grave)] == ["mine", "theirs"]
     assert refusal(node, "GET", f"{topic}/dead-letters/{theirs['id']}")[0] == 404
     assert ask(node, "POST", f"{topic}/dead-letters/redrive", dry_run=True)["moved"] == 1
-    assert ask(node, "POST", f"{topic}/dead-letters/purge") == {"purged": 1}
+    assert ask(node, "POST", f"{topic}/dead-letters/purge")["purged"] == 1
     assert [each["value"] for each in letters(node, grave)] == ["theirs"]
 
 

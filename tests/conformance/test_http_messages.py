@@ -447,6 +447,8 @@ def test_a_commit_of_a_kafka_group_is_part_of_the_life_of_a_message(node: NodePr
 
 
 MISTAKES = [
+    ("POST", "/publish", {}, 400, "no body"),
+    ("POST", "/messages", {}, 400, "messages"),
     ("POST", "/publish", {"value": "x", "prioritty": 1}, 400, "prioritty"),
     ("POST", "/publish", {"value": "x", "priority": -1}, 400, "0..9"),
     ("POST", "/publish", {"value": "x", "ttl": "-5s"}, 400, "'-5s'"),
@@ -454,7 +456,7 @@ MISTAKES = [
     ("POST", "/publish", {"value": "x", "delay": 1, "deliver_at": 1}, 400, "one of them"),
     ("POST", "/publish", {"value": "x", "deliver_at": "tomorrow"}, 400, "'tomorrow'"),
     ("POST", "/publish", {"value": "!", "encoding": "base64"}, 400, "base64"),
-    ("POST", "/publish", {"value": "x", "acks": "some"}, 400, "some"),
+    ("POST", "/publish", {"value": "x", "acks": "some"}, 400, "allowed are all, leader, none"),
     ("POST", "/messages", {"messages": []}, 400, "0 messages"),
     ("POST", "/publish", {"value": "x", "ttl": 0}, 400, "nobody would ever receive"),
     ("POST", "/publish", {"value": "x", "delay": "9999d"}, 400, "between 0 and 315360000 s"),
@@ -475,6 +477,8 @@ MISTAKES = [
     ("GET", "/records?partition=9", {}, 404, "partition 9"),
     ("GET", "/records?offset=1&from_time=0", {}, 400, "one of them"),
     ("GET", "/messages/nonsense/trace", {}, 400, "'nonsense'"),
+    ("POST", "/groups/g%2Freset", {"to": "latest"}, 405, "only DELETE, GET, HEAD, PATCH, PUT"),
+    ("GET", "/groups/g%2Fh/nothing/", {}, 404, "nothing at"),
 ]
 
 

@@ -242,6 +242,29 @@ def test_messages_that_fail_too_often_go_to_the_dead_letter_queue_and_back(sqs: 
     assert [each["Body"] for each in receive(sqs, url)] == ["poison"]
 
 
+@pytest.mark.parametrize("scope", ["queue", "messageGroup"])
+def test_a_message_that_died_and_came_back_has_the_id_that_it_was_sent_with(
+    sqs: Sqs, scope: str
+) -> None:
+    fifo = {"FifoQueue": "true", "DeduplicationScope": scope}
+    dead_url = new_queue(sqs, ".fifo", **fifo)
+    policy = {"deadLetterTargetArn": arn_of(sqs, dead_url), "maxReceiveCount": 1}
+    url = new_queue(sqs, ".fifo", **fifo, RedrivePolicy=json.dumps(policy))
+    sqs.send_message(
+        QueueUrl=url, MessageBody="poison", MessageGroupId="g", MessageDeduplicationId="id-1"
+    )
+    (message,) = receive(sqs, url)
+    handle = message["ReceiptHandle"]
+    sqs.change_message_visibility(QueueUrl=url, ReceiptHandle=handle, VisibilityTimeout=0)
+
+    (dead,) = receive(sqs, dead_url, VisibilityTimeout=1, MessageSystemAttributeNames=["All"])
+    wait_until(lambda: _moved_back(sqs, dead_url), "the dead letter to be moved back")
+    (again,) = receive(sqs, url, MessageSystemAttributeNames=["All"])
+
+    for each in (dead["Attributes"], again["Attributes"]):
+        assert (each["MessageDeduplicationId"], each["MessageGroupId"]) == ("id-1", "g")
+
+
 def test_a_move_of_messages_that_came_from_nowhere_fails_and_says_why(sqs: Sqs) -> None:
     dead_url = new_queue(sqs)
     source = arn_of(sqs, dead_url)
@@ -409,6 +432,8 @@ def test_queues_are_found_listed_changed_tagged_purged_and_deleted(sqs: Sqs) -> 
     assert too_soon == "AWS.SimpleQueueService.PurgeQueueInProgress"
     sqs.delete_queue(QueueUrl=url)
     assert refused(sqs.get_queue_url, QueueName=name).endswith("NonExistentQueue")
+    sqs.create_queue(QueueName=name)
+    sqs.purge_queue(QueueUrl=url)
 
 
 def test_messages_of_a_queue_that_is_created_again_have_other_ids(sqs: Sqs) -> None:

@@ -34,7 +34,12 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NodeProcess]:
 
 
 def post(
-    node: NodeProcess, path: str = "/", *, key: str = KEY, secret: str = SECRET, **fields: str
+    node: NodeProcess,
+    path: str = "/",
+    *,
+    key: str = KEY,
+    secret: str = SECRET,
+    **fields: str | bytes,
 ) -> httpx.Response:
     """Send a signed form."""
     body = urlencode({**fields, "Version": "2012-11-05"})
@@ -44,7 +49,7 @@ def post(
     return httpx.post(request.url, content=body, headers=dict(request.headers), timeout=120)
 
 
-def ask(node: NodeProcess, path: str = "/", **fields: str) -> ET.Element:
+def ask(node: NodeProcess, path: str = "/", **fields: str | bytes) -> ET.Element:
     answer = post(node, path, **fields)
     assert answer.status_code == 200, answer.text
     assert answer.headers["content-type"].startswith("text/xml")
@@ -147,6 +152,34 @@ def test_a_body_that_xml_cannot_hold_is_delivered_in_an_answer_that_parses(
     received = ask(guarded, path, Action="ReceiveMessage", WaitTimeSeconds="20")
 
     assert text_of(received, "Body") == "a\ufffd\ufffdb"
+
+
+@pytest.mark.parametrize("body", [b"Caf\xe9", b"\xed\xa0\x80"], ids=["latin 1", "surrogate"])
+def test_a_body_that_is_not_utf_8_is_refused_alone(guarded: NodeProcess, body: bytes) -> None:
+    url = text_of(ask(guarded, Action="CreateQueue", QueueName=unique("queue")), "QueueUrl")
+    path = url.removeprefix(guarded.http_url)
+    entry = "SendMessageBatchRequestEntry"
+
+    single = post(guarded, path, Action="SendMessage", MessageBody=body)
+    batch = ask(
+        guarded,
+        path,
+        Action="SendMessageBatch",
+        **{
+            f"{entry}.1.Id": "one",
+            f"{entry}.1.MessageBody": body,
+            f"{entry}.2.Id": "two",
+            f"{entry}.2.MessageBody": "Café",
+        },
+    )
+    named = post(guarded, Action="CreateQueue", QueueName=body)
+    received = ask(guarded, path, Action="ReceiveMessage", MaxNumberOfMessages="10")
+
+    assert single.status_code == named.status_code == 400
+    assert text_of(ET.fromstring(single.text), "Code") == "InvalidMessageContents"
+    assert text_of(batch, "Code") == "InvalidMessageContents"
+    assert text_of(ET.fromstring(named.text), "Message") == "'QueueName' is not UTF-8"
+    assert [each.text for each in received.iter(f"{NAMESPACE}Body")] == ["Café"]
 
 
 def test_batches_lists_and_attributes_have_the_shape_of_those_in_the_reference(

@@ -149,6 +149,28 @@ def test_a_fifo_queue_is_one_partition_unless_its_groups_are_deduplicated_apart(
         assert code == "InvalidAttributeValue"
 
 
+def test_a_limit_for_each_message_group_needs_deduplication_within_groups(sqs: Sqs) -> None:
+    limit = {"FifoThroughputLimit": "perMessageGroupId"}
+    fifo = {"FifoQueue": "true"}
+    by_group = {"DeduplicationScope": "messageGroup"}
+    plain, fast = (
+        new_queue(sqs, ".fifo", **fifo),
+        new_queue(sqs, ".fifo", **fifo, **limit, **by_group),
+    )
+    whole = {"DeduplicationScope": "queue"}
+
+    codes = [
+        refused(sqs.create_queue, QueueName="limited.fifo", Attributes={**fifo, **limit}),
+        refused(sqs.create_queue, QueueName="limited.fifo", Attributes={**fifo, **limit, **whole}),
+        refused(sqs.set_queue_attributes, QueueUrl=plain, Attributes=limit),
+        refused(sqs.set_queue_attributes, QueueUrl=fast, Attributes=whole),
+    ]
+    sqs.set_queue_attributes(QueueUrl=plain, Attributes={**limit, **by_group})
+    sqs.set_queue_attributes(QueueUrl=fast, Attributes={"FifoThroughputLimit": "perQueue", **whole})
+
+    assert codes == ["InvalidAttributeValue"] * 4
+
+
 @pytest.mark.parametrize(
     "policy",
     [

@@ -24,6 +24,7 @@ from penstock.client import (
     WorkerSettings,
 )
 from penstock.errors import InvalidRequest, LeaseExpired, MessageNotFound
+from tests.http_calls import refusal
 from tests.kafka_clients import unique, wait_until
 from tests.processes import NodeProcess
 
@@ -172,6 +173,23 @@ def test_a_mistyped_type_leaves_no_topic_behind(client: Client) -> None:
 
     assert f"tasks.{kind}" not in [each.name for each in client.topics()]
     assert kind not in [each.type for each in client.tasks.stats()]
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "named"),
+    [
+        ("POST", "/tasks", "no body"),
+        ("GET", "/tasks?max=0", "'0', not a whole number in 1..1000"),
+        ("GET", "/tasks?max=1001", "'1001', not a whole number in 1..1000"),
+    ],
+)
+def test_a_mistake_is_refused_by_naming_it(
+    node: NodeProcess, method: str, path: str, named: str
+) -> None:
+    status, _, message = refusal(node, method, path)
+
+    assert status == 400
+    assert named in message
 
 
 def test_mistakes_are_told_with_their_value(client: Client) -> None:

@@ -8,13 +8,15 @@ errors of `penstock.errors`; it knows no wire format.
 from penstock.broker.archives import ArchivedPartition
 from penstock.broker.broker import Broker, Check
 from penstock.broker.burial import SOURCE_TOPIC
-from penstock.broker.dead_letters import DeadLetter, DeadLetterFilter, DeadLetters, Redrive
+from penstock.broker.dead_letter_values import DeadLetter, DeadLetterFilter, Purge, Redrive
+from penstock.broker.dead_letters import DeadLetters
 from penstock.broker.fetch import Fetched, FetchRequest, check_epoch
 from penstock.broker.journals import JournalPage
 from penstock.broker.messages import Acks, Messages, NewMessage, Published, PublishedRun
 from penstock.broker.operations import ClusterStatus, Move, NodeStatus, hot_partitions
 from penstock.broker.publish import Publication
 from penstock.broker.queue_attributes import (
+    GROUP_LIMIT,
     GROUP_SCOPE,
     QUEUE_CHOICES,
     QUEUE_CREATED,
@@ -81,6 +83,7 @@ from penstock.record import IDEMPOTENCY_KEY, Record, encode_batch
 __all__ = [
     "ATTRIBUTES_SETTING",
     "EPOCH_MAX",
+    "GROUP_LIMIT",
     "GROUP_SCOPE",
     "IDEMPOTENCY_KEY",
     "MOVE_RATE_MAX",
@@ -140,6 +143,7 @@ __all__ = [
     "Publication",
     "Published",
     "PublishedRun",
+    "Purge",
     "Queues",
     "QuorumReplica",
     "QuorumStatus",

@@ -5,7 +5,10 @@ dealt with is kept in the books of a queue group that no consumer uses: what is 
 redriven, replaced or purged, and is not listed any more.
 
 Topics may share one topic of dead letters. Asked for by the name of a topic, only those that came
-from it are meant; asked for by the name of the topic that they are in, all of them.
+from it are meant; asked for by the name of the topic that they are in, all of them. And groups of
+one topic may have dead letters in topics of their own. Those of all its groups are meant; the id of
+one that is not where most of them are ends with the name of the topic that it is in, as
+`0-3@audit.dlq`. That sign is in no name of a topic.
 
 Crash cases: a redrive publishes first and settles after that. Between the two the dead letter is
 still listed, and redriving it again publishes nothing new for as long as the destination remembers
@@ -18,26 +21,24 @@ from typing import NamedTuple
 
 import msgspec
 
-from penstock.broker.burial import (
-    ATTEMPTS,
-    DLQ_PREFIX,
-    ERROR,
-    GROUP,
-    REASON,
-    REDRIVEN,
-    SOURCE_ID,
-    SOURCE_OFFSET,
-    SOURCE_PARTITION,
-    SOURCE_TIMESTAMP,
-    SOURCE_TOPIC,
-)
+from penstock.broker.burial import REDRIVEN
 from penstock.broker.calls import Calls
+from penstock.broker.dead_letter_values import (
+    EVERYTHING,
+    DeadLetter,
+    DeadLetterFilter,
+    Headers,
+    Purge,
+    Redrive,
+    notes_of,
+    read_letter,
+)
 from penstock.broker.messages import Messages, NewMessage
 from penstock.broker.queue_values import check_number
 from penstock.cluster import DEAD_LETTER_SUFFIX, Cluster, Partition
 from penstock.errors import InvalidRequest, MessageNotFound, PenstockError, TopicNotFound
 from penstock.ids import TopicPartition
-from penstock.record import IDEMPOTENCY_KEY, PREFIX, Record, decode_records, read_header
+from penstock.record import PREFIX, Record, decode_records, read_header
 
 LISTED_MAX = 10_000
 REDRIVES_MAX = 3
@@ -46,64 +47,6 @@ HANDLED = "penstock-dead-letters"
 _PAGE_BYTES = 1024 * 1024
 _PAGE_RECORDS = 500
 _PORTION = 100
-
-Headers = tuple[tuple[str, bytes | None], ...]
-
-
-class DeadLetter(msgspec.Struct, frozen=True, kw_only=True):
-    """A message that no consumer of its group could handle."""
-
-    id: str
-    partition: int
-    offset: int
-    timestamp: int
-    key: bytes | None
-    value: bytes | None
-    headers: Headers
-    """Those that the message had, without the notes about its end."""
-    source_topic: str
-    source_partition: int
-    source_offset: int
-    source_id: str
-    source_timestamp: int
-    group: str
-    attempts: int
-    reason: str
-    error: str
-    redriven: int
-
-
-class DeadLetterFilter(msgspec.Struct, frozen=True, kw_only=True):
-    """Which dead letters are meant; what is not given does not matter."""
-
-    group: str | None = None
-    reason: str | None = None
-    """Part of the reason or of the last error."""
-    key: bytes | None = None
-    ids: frozenset[str] | None = None
-    source_topic: str | None = None
-
-    def matches(self, letter: DeadLetter) -> bool:
-        """True when a dead letter is meant."""
-        return (
-            (self.group is None or letter.group == self.group)
-            and (self.key is None or letter.key == self.key)
-            and (self.ids is None or letter.id in self.ids)
-            and (self.source_topic is None or letter.source_topic == self.source_topic)
-            and (self.reason is None or self.reason in letter.reason or self.reason in letter.error)
-        )
-
-
-EVERYTHING = DeadLetterFilter()
-
-
-class Redrive(msgspec.Struct, frozen=True):
-    """What a redrive did, or would do: moved, held back by the guard against loops, failed."""
-
-    moved: int
-    skipped: int
-    failed: int
-    errors: list[str] = []
 
 
 class _ReadPage(msgspec.Struct, frozen=True):
@@ -125,8 +68,16 @@ class _Settle(msgspec.Struct, frozen=True):
 
 
 class _Position(NamedTuple):
+    mark: str
     partition: int
     offset: int
+
+
+class _Grave(NamedTuple):
+    """A topic of dead letters, and with what the ids of those in it end."""
+
+    topic: str
+    mark: str
 
 
 class DeadLetters:
@@ -138,23 +89,6 @@ class DeadLetters:
         self._messages = messages
         calls.serve("dead_letters.read", _ReadPage, self._read_here)
         calls.serve("dead_letters.settle", _Settle, self._settle_here)
-
-    def topic_of(self, topic: str, group: str = "") -> str:
-        """Return where the dead letters of a topic are; a topic of dead letters is its own."""
-        self._cluster.metadata.topic(topic)
-        name = self._cluster.replicas.group_settings(topic, group).dead_letter_topic
-        if name not in self._cluster.metadata.topics and self._takes_dead_letters(topic):
-            return topic
-        return name
-
-    def _takes_dead_letters(self, topic: str) -> bool:
-        """True for the name of dead letters, and for what a topic or a group names as theirs."""
-        settings_of = self._cluster.replicas.group_settings
-        return topic.endswith(DEAD_LETTER_SUFFIX) or any(
-            settings_of(name, group).dead_letter_topic == topic
-            for name, found in self._cluster.metadata.topics.items()
-            for group in ("", *found.groups)
-        )
 
     async def search(
         self,
@@ -191,22 +125,24 @@ class DeadLetters:
         check_number("count_max", count_max, 1, LISTED_MAX)
         if rate_per_s is not None and not 0 < rate_per_s <= 1_000_000:
             raise InvalidRequest(f"rate_per_s is {rate_per_s}, not above 0 and up to 1000000")
-        graves = self._grave(topic, wanted)
-        if to is not None and to == graves:
-            raise InvalidRequest(f"dead letters of {graves!r} cannot be redriven to itself")
+        if to is not None and any(to == grave.topic for grave in self._graves(topic)):
+            raise InvalidRequest(f"dead letters of {to!r} cannot be redriven to itself")
         if to is not None:
             self._cluster.metadata.topic(to)
-        letters = await self.search(topic, wanted=wanted, count_max=count_max)
+        # All that are named are looked for: one beyond the count is not unknown.
+        looked_for_max = count_max if wanted.ids is None else LISTED_MAX
+        found = await self.search(topic, wanted=wanted, count_max=looked_for_max)
+        letters, unknown = found[:count_max], wanted.unknown({each.id for each in found})
         moved = [each for each in letters if each.redriven < redrives_max]
         skipped = len(letters) - len(moved)
         if is_dry_run:
-            return Redrive(len(moved), skipped, 0)
+            return Redrive(len(moved), skipped, 0, unknown=unknown)
         errors: list[str] = []
         for portion in _portions(moved, rate_per_s):
-            errors += await self._redrive_some(graves, portion, to)
+            errors += await self._redrive_some(portion, to)
             if rate_per_s is not None:
                 await asyncio.sleep(len(portion) / rate_per_s)
-        return Redrive(len(moved) - len(errors), skipped, len(errors), errors[:_PORTION])
+        return Redrive(len(moved) - len(errors), skipped, len(errors), errors[:_PORTION], unknown)
 
     async def replace(
         self,
@@ -225,7 +161,7 @@ class DeadLetters:
         letters = await self.search(topic, wanted=named, count_max=1)
         if not letters:
             raise MessageNotFound(f"there is no dead letter {letter_id!r} of {topic!r}")
-        grave, letter = self._grave(topic, named), letters[0]
+        letter = letters[0]
         given = {name for name, _ in headers}
         own = [
             (name, content)
@@ -235,19 +171,20 @@ class DeadLetters:
         message = NewMessage(
             key=key,
             value=value,
-            headers=(*headers, *own, *_notes_of(letter)),
+            headers=(*headers, *own, *notes_of(letter)),
             partition=letter.partition,
-            idempotency_key=f"replace/{self._topic_id(grave)}/{letter.id}",
+            idempotency_key=f"replace/{self._identity(letter)}",
         )
-        (published,) = await self._messages.publish(grave, [message])
+        (published,) = await self._messages.publish(letter.topic, [message])
         if isinstance(published, PenstockError):
             raise published
-        await self._settle(grave, [letter])
+        await self._settle([letter])
+        new_id = published.id + _position(letter_id).mark
         found = await self.search(
-            topic, wanted=DeadLetterFilter(ids=frozenset([published.id])), count_max=1
+            topic, wanted=DeadLetterFilter(ids=frozenset([new_id])), count_max=1
         )
         if not found:
-            raise MessageNotFound(f"dead letter {published.id!r} of {topic!r} is gone already")
+            raise MessageNotFound(f"dead letter {new_id!r} of {topic!r} is gone already")
         return found[0]
 
     async def purge(
@@ -255,46 +192,80 @@ class DeadLetters:
         topic: str,
         *,
         wanted: DeadLetterFilter = EVERYTHING,
-    ) -> int:
-        """Be done with dead letters; return how many. Their records stay in the log."""
-        grave = self._grave(topic, wanted)
+    ) -> Purge:
+        """Be done with dead letters. Their records stay in the log."""
         purged = 0
+        found: set[str] = set()
         async for letters in self._pages(topic, wanted, None):
-            await self._settle(grave, letters)
+            await self._settle(letters)
             purged += len(letters)
-        return purged
+            if wanted.ids is not None:
+                found.update(each.id for each in letters)
+        return Purge(purged, wanted.unknown(found))
 
-    def _grave(self, topic: str, wanted: DeadLetterFilter) -> str:
-        return self.topic_of(topic, wanted.group or "")
+    def _graves(self, topic: str) -> list[_Grave]:
+        """Return where dead letters of a topic are, first where those of most groups are.
 
-    def _topic_id(self, topic: str) -> str:
-        return str(self._cluster.metadata.topic(topic).topic_id)
+        A topic of dead letters is its own.
+        """
+        metadata = self._cluster.metadata
+        settings_of = self._cluster.replicas.group_settings
+        groups = metadata.topic(topic).groups
+        own = settings_of(topic, "").dead_letter_topic
+        if own not in metadata.topics and self._takes_dead_letters(topic):
+            own = topic
+        others = {settings_of(topic, group).dead_letter_topic for group in groups} - {own}
+        known = [_Grave(name, f"@{name}") for name in sorted(others) if name in metadata.topics]
+        return [_Grave(own, ""), *known]
+
+    def _takes_dead_letters(self, topic: str) -> bool:
+        """True for the name of dead letters, and for what a topic or a group names as theirs."""
+        settings_of = self._cluster.replicas.group_settings
+        return topic.endswith(DEAD_LETTER_SUFFIX) or any(
+            settings_of(name, group).dead_letter_topic == topic
+            for name, found in self._cluster.metadata.topics.items()
+            for group in ("", *found.groups)
+        )
+
+    def _identity(self, letter: DeadLetter) -> str:
+        """Return what tells a dead letter from all others, whichever name it was asked for by."""
+        topic_id = self._cluster.metadata.topic(letter.topic).topic_id
+        return f"{topic_id}/{letter.partition}-{letter.offset}"
 
     async def _pages(
         self, topic: str, wanted: DeadLetterFilter, after: str | None
     ) -> AsyncIterator[list[DeadLetter]]:
-        """Yield what matches, page by page, partition by partition."""
-        begin = _position(after) if after is not None else _Position(0, -1)
-        grave = self._grave(topic, wanted)
-        if grave != topic:
-            wanted = msgspec.structs.replace(wanted, source_topic=topic)
-        found = self._cluster.metadata.topics.get(grave)
-        if found is None:
-            # Nothing has died yet.
+        """Yield what matches, page by page, partition by partition, topic by topic."""
+        graves = self._graves(topic)
+        begin = _START if after is None else _position(after)
+        marks = [grave.mark for grave in graves]
+        if begin.mark not in marks:
+            raise InvalidRequest(f"{after!r} is not the id of a dead letter of {topic!r}")
+        for grave in graves[marks.index(begin.mark) :]:
+            start = begin if grave.mark == begin.mark else _START
+            wanted_here = wanted if grave.topic == topic else wanted.from_topic(topic)
+            async for letters in self._pages_in(grave, wanted_here, start):
+                yield letters
+
+    async def _pages_in(
+        self, grave: _Grave, wanted: DeadLetterFilter, start: _Position
+    ) -> AsyncIterator[list[DeadLetter]]:
+        wanted = wanted.in_grave(grave.mark)
+        found = self._cluster.metadata.topics.get(grave.topic)
+        if found is None or wanted.ids == frozenset():
+            # Nothing has died yet, or nothing is meant that is here.
             return
-        for number in range(begin.partition, found.partitions):
-            offset: int | None = begin.offset + 1 if number == begin.partition else 0
+        for number in range(start.partition, found.partitions):
+            offset: int | None = start.offset + 1 if number == start.partition else 0
+            place = TopicPartition(grave.topic, number)
             while offset is not None:
-                request = _ReadPage(grave, number, offset, wanted)
-                place = TopicPartition(grave, number)
+                request = _ReadPage(grave.topic, number, offset, wanted)
                 page = await self._calls.ask(place, "dead_letters.read", request, _Page)
                 if page.letters:
-                    yield page.letters
+                    yield [_marked(each, grave.mark) for each in page.letters]
                 offset = page.next_offset
 
-    async def _redrive_some(
-        self, grave: str, letters: Sequence[DeadLetter], to: str | None
-    ) -> list[str]:
+    async def _redrive_some(self, letters: Sequence[DeadLetter], to: str | None) -> list[str]:
         """Publish some dead letters and settle those that are; return the errors of others."""
         by_topic: dict[str, list[DeadLetter]] = {}
         for letter in letters:
@@ -303,7 +274,7 @@ class DeadLetters:
         for destination, portion in by_topic.items():
             try:
                 results = await self._messages.publish(
-                    destination, [self._revived(grave, letter, to) for letter in portion]
+                    destination, [self._revived(letter, to) for letter in portion]
                 )
             except TopicNotFound as error:
                 errors += [f"{letter.id}: {error}" for letter in portion]
@@ -314,10 +285,10 @@ class DeadLetters:
                     errors.append(f"{letter.id}: {result}")
                 else:
                     done.append(letter)
-            await self._settle(grave, done)
+            await self._settle(done)
         return errors
 
-    def _revived(self, grave: str, letter: DeadLetter, to: str | None) -> NewMessage:
+    def _revived(self, letter: DeadLetter, to: str | None) -> NewMessage:
         source = self._cluster.metadata.topics.get(letter.source_topic)
         goes_home = to is None and source is not None
         has_partition = source is not None and letter.source_partition < source.partitions
@@ -326,16 +297,16 @@ class DeadLetters:
             value=letter.value,
             headers=(*letter.headers, (REDRIVEN, str(letter.redriven + 1).encode())),
             partition=letter.source_partition if goes_home and has_partition else None,
-            idempotency_key=f"redrive/{self._topic_id(grave)}/{letter.id}",
+            idempotency_key=f"redrive/{self._identity(letter)}",
         )
 
-    async def _settle(self, grave: str, letters: Sequence[DeadLetter]) -> None:
-        by_partition: dict[int, list[int]] = {}
+    async def _settle(self, letters: Sequence[DeadLetter]) -> None:
+        by_partition: dict[TopicPartition, list[int]] = {}
         for letter in letters:
-            by_partition.setdefault(letter.partition, []).append(letter.offset)
-        for number, offsets in by_partition.items():
-            request = _Settle(grave, number, offsets)
-            place = TopicPartition(grave, number)
+            place = TopicPartition(letter.topic, letter.partition)
+            by_partition.setdefault(place, []).append(letter.offset)
+        for place, offsets in by_partition.items():
+            request = _Settle(place.topic, place.partition, offsets)
             await self._calls.ask(place, "dead_letters.settle", request, bool)
 
     # On the leader.
@@ -351,7 +322,7 @@ class DeadLetters:
             for record in records:
                 if books is not None and books.is_settled(record.offset):
                     continue
-                letter = _letter(request.partition, record)
+                letter = read_letter(partition.place, record)
                 if letter is not None and request.filter.matches(letter):
                     letters.append(letter)
             await asyncio.sleep(0)
@@ -364,12 +335,20 @@ class DeadLetters:
         return True
 
 
+_START = _Position("", 0, -1)
+
+
 def _position(letter_id: str) -> _Position:
+    bare, at, name = letter_id.partition("@")
     try:
-        partition, offset = letter_id.split("-")
-        return _Position(int(partition), int(offset))
+        partition, offset = bare.split("-")
+        return _Position(at + name, int(partition), int(offset))
     except ValueError:
         raise InvalidRequest(f"{letter_id[:60]!r} is not the id of a dead letter") from None
+
+
+def _marked(letter: DeadLetter, mark: str) -> DeadLetter:
+    return msgspec.structs.replace(letter, id=letter.id + mark) if mark else letter
 
 
 def _portions(
@@ -398,50 +377,3 @@ def _records(partition: Partition, offset: int) -> tuple[list[Record], int | Non
         end = header.next_offset
         view = view[header.size_bytes :]
     return records, end
-
-
-def _letter(partition: int, record: Record) -> DeadLetter | None:
-    """Read the notes of a dead letter; None for a record that somebody else put there."""
-    notes = {name: (value or b"").decode(errors="replace") for name, value in record.headers}
-    try:
-        return DeadLetter(
-            id=f"{partition}-{record.offset}",
-            partition=partition,
-            offset=record.offset,
-            timestamp=record.timestamp,
-            key=record.key,
-            value=record.value,
-            headers=tuple(
-                (name, value)
-                for name, value in record.headers
-                if not name.startswith(DLQ_PREFIX) and name not in (REDRIVEN, IDEMPOTENCY_KEY)
-            ),
-            source_topic=notes[SOURCE_TOPIC],
-            source_partition=int(notes[SOURCE_PARTITION]),
-            source_offset=int(notes[SOURCE_OFFSET]),
-            source_id=notes[SOURCE_ID],
-            source_timestamp=int(notes[SOURCE_TIMESTAMP]),
-            group=notes[GROUP],
-            attempts=int(notes[ATTEMPTS]),
-            reason=notes[REASON],
-            error=notes[ERROR],
-            redriven=int(notes.get(REDRIVEN, "0")),
-        )
-    except (KeyError, ValueError):
-        return None
-
-
-def _notes_of(letter: DeadLetter) -> Headers:
-    notes = {
-        SOURCE_ID: letter.source_id,
-        SOURCE_TOPIC: letter.source_topic,
-        SOURCE_PARTITION: letter.source_partition,
-        SOURCE_OFFSET: letter.source_offset,
-        SOURCE_TIMESTAMP: letter.source_timestamp,
-        GROUP: letter.group,
-        ATTEMPTS: letter.attempts,
-        REASON: letter.reason,
-        ERROR: letter.error,
-        REDRIVEN: letter.redriven,
-    }
-    return tuple((name, str(value).encode()) for name, value in notes.items())

@@ -5,9 +5,9 @@ to it, so what is acknowledged stays, and a partition that nobody leads gets no 
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
-from penstock.cluster import Cluster, PartitionStatus
+from penstock.cluster import Cluster, Leader, PartitionStatus, Replicas
 from penstock.errors import (
     AlreadyLed,
     EligibleLeadersUnavailable,
@@ -33,8 +33,7 @@ class Elections:
     ) -> dict[TopicPartition, PenstockError | None]:
         """Let the first replica of each partition lead; tell of each why it does not."""
         deadline_s = asyncio.get_running_loop().time() + min(wait_ms, _WAIT_MS_MAX) / 1000
-        survey = await self._cluster.overview.survey()
-        found = {TopicPartition(each.topic, each.partition): each for each in survey.partitions}
+        found = await self._survey()
         outcomes: dict[TopicPartition, PenstockError | None] = {}
         for place in places:
             try:
@@ -49,6 +48,14 @@ class Elections:
                 f"{place} was handed to another leader, which had not taken over in time"
             )
         return outcomes
+
+    async def _survey(self) -> dict[TopicPartition, PartitionStatus]:
+        """Ask all nodes what they lead; this one has heard of no older leaders then."""
+        partitions = (await self._cluster.overview.survey()).partitions
+        self._cluster.leaders.learn(
+            Leader(each.group, each.term, each.leader) for each in partitions if each.leader >= 0
+        )
+        return {TopicPartition(each.topic, each.partition): each for each in partitions}
 
     async def _hand_over(self, place: TopicPartition, status: PartitionStatus | None) -> None:
         replicas = self._cluster.replicas_of(place)
@@ -69,22 +76,38 @@ class Elections:
     async def _wait_led(
         self, places: list[TopicPartition], deadline_s: float
     ) -> list[TopicPartition]:
-        """Wait until the first replicas lead; return the partitions where they do not."""
+        """Wait until the first replicas lead; return the partitions where they do not.
+
+        A leader is heard of when it is elected, and can be used when it knows what is committed. So
+        the nodes are asked when all are heard of, and not before: an answer is long.
+        """
         loop = asyncio.get_running_loop()
-        while places := [place for place in places if not self._is_led_as_meant(place)]:
+        while places:
+            if all(map(self._is_heard_of, places)):
+                found = await self._survey()
+                places = [place for place in places if not self._is_led_as_meant(place, found)]
             if loop.time() >= deadline_s:
                 break
             await asyncio.sleep(_LOOK_AGAIN_S)
         return places
 
-    def _is_led_as_meant(self, place: TopicPartition) -> bool:
+    def _is_heard_of(self, place: TopicPartition) -> bool:
+        replicas = self._replicas_of(place)
+        leader = self._cluster.leaders.leader_of(replicas.group) if replicas else None
+        return replicas is None or (leader is not None and leader.node == replicas.nodes[0])
+
+    def _is_led_as_meant(
+        self, place: TopicPartition, found: Mapping[TopicPartition, PartitionStatus]
+    ) -> bool:
+        replicas = self._replicas_of(place)
+        return replicas is None or (place in found and found[place].leader == replicas.nodes[0])
+
+    def _replicas_of(self, place: TopicPartition) -> Replicas | None:
+        """None for a partition that was deleted meanwhile: there is nothing left to wait for."""
         topic = self._cluster.metadata.topics.get(place.topic)
         if topic is None or place.partition >= topic.partitions:
-            # Deleted meanwhile; there is nothing left to wait for.
-            return True
-        replicas = topic.replicas[place.partition]
-        leader = self._cluster.leaders.leader_of(replicas.group)
-        return leader is not None and leader.node == replicas.nodes[0]
+            return None
+        return topic.replicas[place.partition]
 
     def refuse_unclean(self, place: TopicPartition) -> PenstockError:
         """Return why no replica is made leader that may lack acknowledged records."""

@@ -4,17 +4,14 @@ What is kept was accepted once, and every replica goes on accepting it. So what 
 check that replicas make is looked at here, before a change is proposed.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 
 from penstock.broker.queue_settings import check_queue_settings
 from penstock.cluster import DEFINITIONS, SettingType
 from penstock.errors import InvalidSetting
 
-Replicas = Sequence[tuple[int, int]]
-
 _NUMBERS = (SettingType.INT, SettingType.LONG, SettingType.DOUBLE)
 _DEAD_LETTER_TOPIC = "delivery.dead.letter.topic"
-_IN_SYNC = "min.insync.replicas"
 
 
 def check_given_settings(topic: str, given: Mapping[str, str]) -> None:
@@ -23,25 +20,6 @@ def check_given_settings(topic: str, given: Mapping[str, str]) -> None:
     if faults:
         raise InvalidSetting(faults)
     check_queue_settings(given)
-
-
-def check_in_sync_min(given: Mapping[str, str], partitions: Iterable[Replicas]) -> None:
-    """Raise `InvalidSetting` when a topic asks for more replicas in step than a partition has.
-
-    No record would ever be taken, with an error that tells clients to try again. Topics that were
-    set up like this before are left alone.
-    """
-    fewest = min(map(len, partitions))
-    if in_sync_min_of(given) > fewest:
-        raise InvalidSetting(
-            f"{_IN_SYNC}={given[_IN_SYNC]} is more than the {fewest} replicas that a partition of"
-            f" the topic has: between 1 and {fewest} can be in step"
-        )
-
-
-def in_sync_min_of(given: Mapping[str, str]) -> int:
-    """Return how many replicas of a topic must be in step."""
-    return int(given.get(_IN_SYNC, 1))
 
 
 def _faults(topic: str, given: Mapping[str, str]) -> Iterator[str]:

@@ -138,13 +138,22 @@ class Groups:
 
     async def ask_currently(self, group_id: str, command: Callable[[int], Command]) -> Answer:
         """The same for a command that changes nothing, and must know of all that others changed."""
+        driver = await self._current_driver_of(group_id)
+        return await driver.ask(command, next(self._tickets))
+
+    async def is_known(self, group_id: str) -> bool:
+        """Whether there is a group of this name, of either protocol; its shard alone can tell."""
+        driver = await self._current_driver_of(group_id)
+        return driver.has_group(group_id)
+
+    async def _current_driver_of(self, group_id: str) -> "_ShardDriver":
         driver = self._driver_of(group_id)
         try:
             await driver.log.wait_current()
         except Unavailable as error:
             reason = f"group {group_id!r} may be kept by another node: {error}"
             raise NotCoordinator(reason) from error
-        return await driver.ask(command, next(self._tickets))
+        return driver
 
     def _driver_of(self, group_id: str) -> "_ShardDriver":
         if not group_id:
@@ -229,6 +238,12 @@ class _ShardDriver:
     def topics_changed(self, topics: dict[str, TopicInfo]) -> None:
         """Tell the shard which topics there are."""
         self._carry_out(self._shard.topics_changed(topics, self._now()))
+
+    def has_group(self, group_id: str) -> bool:
+        """Whether the shard has a group; raises when another node may know better."""
+        if not self.is_leading:
+            raise NotCoordinator("this node does not lead the shard of this group")
+        return self._shard.has_group(group_id)
 
     async def ask(self, command: Callable[[int], Command], ticket: int) -> Answer:
         """Carry out a command and wait for its answer."""

@@ -159,7 +159,7 @@ class Messages:
         self._publisher = publisher
         self._topics = topics
         self._clock = clock
-        self._spread = Spread()
+        self._spread = Spread(self._is_led)
         self._bundles = Bundles(self._publish_bundle)
         calls.serve("messages.publish", _Publish, self._publish_here)
         calls.serve("messages.read", _Read, self._read_here)
@@ -220,6 +220,12 @@ class Messages:
         except PenstockError as error:
             return error
         return _published(place.partition, where)
+
+    def _is_led(self, topic: str, partition: int) -> bool:
+        """Whether a partition has a leader, as far as this node has heard."""
+        group = self._cluster.metadata.topic(topic).replicas[partition].group
+        leader = self._cluster.leaders.leader_of(group)
+        return leader is not None and leader.node >= 0
 
     async def publish_values(
         self, topic: str, values: Sequence[bytes], *, acks: Acks = "all"

@@ -4,7 +4,6 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from penstock.broker.given_settings import in_sync_min_of
 from penstock.cluster import (
     METADATA_GROUP,
     ChangeReplicas,
@@ -16,6 +15,7 @@ from penstock.cluster import (
     RemoveNode,
     Replicas,
     Survey,
+    check_in_sync_left,
     plan_moves,
 )
 from penstock.errors import (
@@ -152,19 +152,7 @@ class Operations:
                 f"{len(nodes)} replicas of {place} were asked for, it has {size},"
                 " and their number is not to change"
             )
-        self._check_in_sync(replicas, size, len(nodes))
         await self._change(replicas, nodes)
-
-    def _check_in_sync(self, replicas: Replicas, before: int, after: int) -> None:
-        """Raise when a topic would be left with too few replicas to take records."""
-        for topic in self._cluster.metadata.topics.values():
-            wanted = in_sync_min_of(topic.settings)
-            # One that had too few before may be moved all the same.
-            if 0 < after < wanted <= before and replicas in topic.replicas:
-                raise InvalidReplication(
-                    f"a partition of {topic.name!r} would have {after} replicas, and the topic's"
-                    f" min.insync.replicas is {wanted}; lower that first"
-                )
 
     def moves(self) -> list[Move]:
         """Return all moves of partitions that are not finished."""
@@ -236,8 +224,9 @@ class Operations:
             )
         if any(len(each.nodes) == 1 for each in stuck):
             raise InvalidReplication(f"no other node can take the last replica of node {node_id}")
-        for each in stuck:
-            self._check_in_sync(each, len(each.nodes), len(each.nodes) - 1)
+        for topic in self._cluster.metadata.topics.values():
+            for each in set(stuck).intersection(topic.replicas):
+                check_in_sync_left(topic, len(each.nodes), len(each.nodes) - 1)
 
     async def end_drain(self, node_id: int) -> None:
         """Let a node take replicas again."""

@@ -176,7 +176,9 @@ class Publisher:
 def _check_kind(header: BatchHeader) -> None:
     """Refuse what only a broker writes, and compression that nobody could open."""
     if header.codec > _CODEC_MAX:
-        raise UnsupportedCompression(f"compression code {header.codec} is unknown")
+        raise UnsupportedCompression(
+            f"compression code {header.codec} is unknown; the known ones are 0 to {_CODEC_MAX}"
+        )
     if header.is_control:
         raise InvalidBatch("control batches are written by the broker alone")
     if header.is_release:

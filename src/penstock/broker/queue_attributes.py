@@ -10,6 +10,7 @@ import msgspec
 from penstock.errors import InvalidSetting
 
 GROUP_SCOPE = "messageGroup"
+GROUP_LIMIT = "perMessageGroupId"
 QUEUE_MESSAGE_BYTES_MAX = 1_048_576
 QUEUE_CREATED = "CreatedTimestamp"
 QUEUE_MODIFIED = "LastModifiedTimestamp"
@@ -38,7 +39,7 @@ QUEUE_NUMBERS = {
 QUEUE_SWITCHES = ("FifoQueue", "ContentBasedDeduplication", "SqsManagedSseEnabled")
 QUEUE_CHOICES = {
     "DeduplicationScope": ("queue", GROUP_SCOPE),
-    "FifoThroughputLimit": ("perQueue", "perMessageGroupId"),
+    "FifoThroughputLimit": ("perQueue", GROUP_LIMIT),
 }
 _TEXTS = ("Policy", "RedrivePolicy", "RedriveAllowPolicy", "KmsMasterKeyId")
 QUEUE_SETTABLE = frozenset((*QUEUE_NUMBERS, *QUEUE_SWITCHES, *QUEUE_CHOICES, *_TEXTS))

@@ -8,6 +8,7 @@ from penstock.errors import InvalidSetting
 _RESET = "share.auto.offset.reset"
 _LOCK = "share.record.lock.duration.ms"
 _DELIVERIES = "share.delivery.count.limit"
+_DIGITS_MAX = 9
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +24,8 @@ class ShareSetting:
         """Return what is wrong with a value."""
         if self.choices:
             return None if value in self.choices else f"is none of {', '.join(self.choices)}"
-        if not value.isdecimal() or not self.least <= int(value) <= self.most:
+        is_short = value.isascii() and value.isdecimal() and len(value) <= _DIGITS_MAX
+        if not is_short or not self.least <= int(value) <= self.most:
             return f"is not a whole number between {self.least} and {self.most}"
         return None
 

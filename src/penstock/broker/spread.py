@@ -3,9 +3,12 @@
 The partition that was given the fewest is given the next ones. Messages that come together go
 together, in runs, as a batch of many costs little more than a batch of one. Each node counts what
 it was asked to publish itself: what is even on each is even as a whole.
+
+Partitions that nobody leads are passed over, and counted as if they had been given their share, so
+that they are not flooded when they are back.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from heapq import heapreplace
 from itertools import repeat
 
@@ -14,9 +17,10 @@ _TOPICS_MAX = 10_000
 
 
 class Spread:
-    """How many messages the partitions of each topic were given."""
+    """How many messages the partitions of each topic were given; `is_led` tells who takes any."""
 
-    def __init__(self) -> None:
+    def __init__(self, is_led: Callable[[str, int], bool]) -> None:
+        self._is_led = is_led
         self._given: dict[str, list[tuple[int, int]]] = {}
 
     def partitions(self, topic: str, *, among: int, count: int) -> Iterator[int]:
@@ -31,8 +35,11 @@ class Spread:
         if heap is None or len(heap) != among:
             # New partitions do not have to catch up with what the others were given before.
             heap = self._start(topic, among)
-        given, partition = heap[0]
-        heapreplace(heap, (given + run, partition))
+        for _ in range(among):
+            given, partition = heap[0]
+            heapreplace(heap, (given + run, partition))
+            if self._is_led(topic, partition):
+                break
         return partition
 
     def _start(self, topic: str, among: int) -> list[tuple[int, int]]:

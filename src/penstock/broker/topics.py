@@ -4,18 +4,21 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
-from penstock.broker.given_settings import check_given_settings, check_in_sync_min
+from penstock.broker.given_settings import check_given_settings
 from penstock.cluster import (
     DEFINITIONS,
     Cluster,
     SettingDefinition,
     Topic,
     check_growth,
+    check_in_sync_change,
+    check_in_sync_min,
     check_new_topic,
     check_partition_count,
     check_settings,
     check_topic_name,
     choose_replicas,
+    no_setting,
 )
 from penstock.config import NodeOptions
 from penstock.errors import InvalidAssignment, InvalidSetting, TopicExists
@@ -126,11 +129,10 @@ class Topics:
         topic = self._cluster.metadata.topic(name)
         check_settings(changed)
         check_given_settings(name, changed)
-        news = dict(changed.items() - topic.settings.items())
-        check_in_sync_min(news, [each.members for each in topic.replicas])
+        check_in_sync_change(topic, changed)
         unknown = [setting for setting in removed if setting not in DEFINITIONS]
         if unknown:
-            raise InvalidSetting(f"{', '.join(unknown)} is no setting of a topic")
+            raise InvalidSetting("; ".join(map(no_setting, unknown)))
         if not dry_run:
             await self._cluster.topics.change_settings(topic, changed, removed)
 

@@ -2,6 +2,7 @@
 
 import dataclasses
 import sys
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -173,6 +174,7 @@ def redrive(
         f"{done.moved} dead letters {would} sent back, {done.skipped} held back,"
         f" {done.failed} failed.",
         *done.errors,
+        *_unknown(topic, done.unknown),
     )
 
 
@@ -192,8 +194,16 @@ def purge(
     if sys.stdin.isatty() and not yes:
         typer.confirm(f"Be done with these dead letters of {topic}?", abort=True, err=True)
     with open_client(url) as client:
-        purged = client.dead_letters.purge(topic, group=group, reason=reason, key=key, ids=ids)
-    Output(as_json=as_json).show({"topic": topic, "purged": purged}, f"Purged {purged}.")
+        done = client.dead_letters.purge(topic, group=group, reason=reason, key=key, ids=ids)
+    Output(as_json=as_json).show(
+        {"topic": topic, "purged": done.purged, "unknown": done.unknown},
+        f"Purged {done.purged}.",
+        *_unknown(topic, done.unknown),
+    )
+
+
+def _unknown(topic: str, ids: Sequence[str]) -> list[str]:
+    return [f"None of the chosen dead letters of {topic} is {each}." for each in ids]
 
 
 def _is_changed(option: str, given: object, removal: str, *, is_removed: bool) -> bool:

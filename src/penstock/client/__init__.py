@@ -29,6 +29,7 @@ from penstock.client.dead_letters import (
     DeadLetterChoice,
     DeadLetters,
     LetterEdit,
+    Purged,
     Redriven,
 )
 from penstock.client.deliveries import (
@@ -151,6 +152,7 @@ __all__ = [
     "Publication",
     "PublishOptions",
     "Published",
+    "Purged",
     "QueueGroup",
     "QueueGroupPartition",
     "QueueGroupSetting",

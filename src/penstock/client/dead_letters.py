@@ -67,13 +67,25 @@ class DeadLetter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Redriven:
-    """What a redrive did, or would do; `skipped` were held back by the guard against loops."""
+    """What a redrive did, or would do; `skipped` were held back by the guard against loops.
+
+    `unknown` are ids that were given and that none of the chosen dead letters has.
+    """
 
     moved: int
     skipped: int
     failed: int
     errors: tuple[str, ...]
+    unknown: tuple[str, ...]
     dry_run: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Purged:
+    """How many dead letters are gone, and the given ids that none of the chosen ones has."""
+
+    purged: int
+    unknown: tuple[str, ...]
 
 
 class _Letter(Content, frozen=True, kw_only=True):
@@ -95,10 +107,6 @@ class _Letter(Content, frozen=True, kw_only=True):
 
 class _Letters(msgspec.Struct, frozen=True):
     letters: list[_Letter]
-
-
-class _Purged(msgspec.Struct, frozen=True):
-    purged: int
 
 
 class DeadLetters:
@@ -142,8 +150,8 @@ class DeadLetters:
         call = redrive_call(topic, choice, to=to, rate_per_s=rate_per_s, dry_run=dry_run)
         return self._caller.run(call)
 
-    def purge(self, topic: str, **choice: Unpack[ClearingChoice]) -> int:
-        """Be done with dead letters; return how many."""
+    def purge(self, topic: str, **choice: Unpack[ClearingChoice]) -> Purged:
+        """Be done with dead letters."""
         return self._caller.run(purge_call(topic, choice))
 
 
@@ -188,8 +196,8 @@ class AsyncDeadLetters:
         call = redrive_call(topic, choice, to=to, rate_per_s=rate_per_s, dry_run=dry_run)
         return await self._caller.run(call)
 
-    async def purge(self, topic: str, **choice: Unpack[ClearingChoice]) -> int:
-        """Be done with dead letters; return how many."""
+    async def purge(self, topic: str, **choice: Unpack[ClearingChoice]) -> Purged:
+        """Be done with dead letters."""
         return await self._caller.run(purge_call(topic, choice))
 
 
@@ -255,13 +263,13 @@ def redrive_call(
     )
 
 
-def purge_call(topic: str, choice: ClearingChoice) -> Call[int]:
+def purge_call(topic: str, choice: ClearingChoice) -> Call[Purged]:
     """Be done with dead letters."""
     return Call(
         method="POST",
         path=path_of(*_place(topic), "purge"),
         content=to_json(dict(choice)),
-        read=lambda answer: _purged_of(answer).purged,
+        read=reader_of(Purged),
         is_repeatable=False,
     )
 
@@ -272,7 +280,6 @@ def _place(topic: str) -> tuple[str, ...]:
 
 _letters_of = reader_of(_Letters)
 _letter_of = reader_of(_Letter)
-_purged_of = reader_of(_Purged)
 
 
 def _letter(letter: _Letter) -> DeadLetter:

@@ -22,7 +22,7 @@ from penstock.cluster.described import Node, Replicas, Topic
 from penstock.cluster.directories import DirectoryLock
 from penstock.cluster.flush_pace import FlushPace
 from penstock.cluster.housekeeping import DiskSpace, Housekeeper
-from penstock.cluster.links import RequestKind
+from penstock.cluster.links import Leader, RequestKind
 from penstock.cluster.machine import Machine, RecordlessMachine
 from penstock.cluster.metadata import METADATA_GROUP, ClusterMetadata, check_growth, check_positions
 from penstock.cluster.overview import Survey
@@ -45,6 +45,9 @@ from penstock.cluster.staged_writes import StagedBatch
 from penstock.cluster.status import PartitionStatus, ReplicaStatus
 from penstock.cluster.topic_checks import (
     check_group_name,
+    check_in_sync_change,
+    check_in_sync_left,
+    check_in_sync_min,
     check_new_topic,
     check_partition_count,
     check_topic_name,
@@ -60,6 +63,7 @@ from penstock.cluster.topic_settings import (
     check_group_setting_names,
     check_group_settings,
     check_settings,
+    no_setting,
     resolve_group_settings,
 )
 from penstock.cluster.vigil import Vigil
@@ -95,6 +99,7 @@ __all__ = [
     "ForgetGroup",
     "ForgetShareGroup",
     "Housekeeper",
+    "Leader",
     "LiftFence",
     "Machine",
     "Node",
@@ -133,6 +138,9 @@ __all__ = [
     "check_group_setting_names",
     "check_group_settings",
     "check_growth",
+    "check_in_sync_change",
+    "check_in_sync_left",
+    "check_in_sync_min",
     "check_new_topic",
     "check_partition_count",
     "check_positions",
@@ -140,6 +148,7 @@ __all__ = [
     "check_topic_name",
     "choose_replicas",
     "decode_events",
+    "no_setting",
     "plan_moves",
     "resolve_group_settings",
 ]

@@ -7,11 +7,12 @@ applying one twice must do no more than applying it once.
 """
 
 import asyncio
+import contextlib
 from typing import Any
 
 import msgspec
 
-from penstock.cluster.command_checks import check_command
+from penstock.cluster.command_checks import check_command, takes_turns
 from penstock.cluster.commands import Command, decode_command, encode_command
 from penstock.cluster.described import Topic
 from penstock.cluster.links import Links, RequestKind
@@ -42,6 +43,7 @@ class MetadataChanges:
         self._links = links
         self._workplace = workplace
         self.log: ReplicatedLog | None = None
+        self._turns = asyncio.Lock()
 
     async def change(self, command: Command) -> Any:
         """Carry out a command, wherever the leader is; this node has applied it in the end."""
@@ -100,8 +102,9 @@ class MetadataChanges:
 
     async def _propose_here(self, log: ReplicatedLog, payload: bytes) -> _Outcome:
         command = decode_command(payload)
-        check_command(command, self._metadata, log.raft.membership)
-        result = await log.propose_state(encode_command(command))
+        async with self._turns if takes_turns(command) else contextlib.nullcontext():
+            check_command(command, self._metadata, log.raft.membership)
+            result = await log.propose_state(encode_command(command))
         log.announce_commit()
         topic = result if isinstance(result, Topic) else None
         number = result if isinstance(result, int) else None

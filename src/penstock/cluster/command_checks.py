@@ -2,14 +2,20 @@
 
 Applying a command refuses what the state does not allow. Here is refused what no state would allow
 and what applying takes on trust: logs without replicas, nodes that nobody knows, nonsense numbers.
+
+So are changes after which a topic could take no records, because it asks for more replicas in step
+than it has. Whether that is so depends on the changes before; those that matter to each other take
+turns, so that each is looked at when all before it are applied. Applying does not look: what was
+accepted once, every node goes on accepting.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 from penstock.cluster.commands import (
     AddPartitions,
     AllocateProducerIds,
     ChangeReplicas,
+    ChangeSettings,
     Command,
     CreateTopic,
     PlaceShards,
@@ -18,13 +24,29 @@ from penstock.cluster.commands import (
 )
 from penstock.cluster.described import Node
 from penstock.cluster.metadata import ClusterMetadata
+from penstock.cluster.topic_checks import (
+    Members,
+    check_in_sync_change,
+    check_in_sync_left,
+    check_in_sync_min,
+)
+from penstock.cluster.topic_settings import IN_SYNC_MIN, check_settings
 from penstock.errors import Conflict, InvalidAssignment, InvalidRequest, NotFound
 from penstock.raft import Membership
 
 _PRODUCER_IDS_MAX = 1_000_000
 _PORT_MAX = 65_535
 
-Members = Sequence[tuple[int, int]]
+
+def takes_turns(command: Command) -> bool:
+    """Whether a command may be refused or not by what another one does that is on its way."""
+    match command:
+        case ChangeReplicas() | AddPartitions():
+            return True
+        case ChangeSettings(changed=changed):
+            return IN_SYNC_MIN in changed
+        case _:
+            return False
 
 
 def check_command(command: Command, metadata: ClusterMetadata, voters: Membership) -> None:
@@ -34,14 +56,19 @@ def check_command(command: Command, metadata: ClusterMetadata, voters: Membershi
             _check_majority_without(node_id, voters)
         case RegisterNode(node):
             _check_node(node)
-        case PlaceShards(placement) | CreateTopic(placement=placement):
+        case PlaceShards(placement):
             _check_placement(placement, metadata)
+        case CreateTopic(placement=placement, settings=settings):
+            _check_placement(placement, metadata)
+            check_settings(settings)
+            check_in_sync_min(settings, placement)
+        case ChangeSettings(topic_id, changed):
+            check_settings(changed)
+            check_in_sync_change(metadata.topic_by_id(topic_id), changed)
         case AddPartitions():
             _check_growth(command, metadata)
-        case ChangeReplicas(group, members):
-            if all(each.group != group for each in metadata.all_replicas()):
-                raise NotFound(f"there is no log of group {group}")
-            _check_placement([members], metadata)
+        case ChangeReplicas():
+            _check_move(command, metadata)
         case AllocateProducerIds(count):
             if not 1 <= count <= _PRODUCER_IDS_MAX:
                 raise InvalidRequest(
@@ -79,6 +106,20 @@ def _check_growth(command: AddPartitions, metadata: ClusterMetadata) -> None:
     missing = command.partitions - topic.partitions - len(command.placement)
     if missing > 0:
         raise InvalidRequest(f"nobody is named to replicate {missing} partitions of {topic.name!r}")
+    before = min(len(each.members) for each in topic.replicas)
+    for members in command.placement:
+        check_in_sync_left(topic, before, len(members))
+
+
+def _check_move(command: ChangeReplicas, metadata: ClusterMetadata) -> None:
+    found = [each for each in metadata.all_replicas() if each.group == command.group]
+    if not found:
+        raise NotFound(f"there is no log of group {command.group}")
+    _check_placement([command.members], metadata)
+    before = len(found[0].former or found[0].members)
+    for topic in metadata.topics.values():
+        if found[0] in topic.replicas:
+            check_in_sync_left(topic, before, len(command.members))
 
 
 def _check_placement(placement: Iterable[Members], metadata: ClusterMetadata) -> None:

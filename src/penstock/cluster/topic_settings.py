@@ -4,6 +4,7 @@ Values are kept as the text that was given, and checked when it is given. A sett
 follows the node's options.
 """
 
+import difflib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
@@ -21,6 +22,7 @@ _NAME_MAX = 249
 _PATH_MAX = 1024
 _DAY_MS = 24 * 3600 * 1000
 LEASE_MS_MAX = _DAY_MS
+IN_SYNC_MIN = "min.insync.replicas"
 # The dead letters of a topic go to the topic of its name with this added.
 DEAD_LETTER_SUFFIX = ".dlq"
 
@@ -52,7 +54,7 @@ def _number(low: int, high: int) -> Callable[[str], str | None]:
         try:
             number = int(value)
         except ValueError:
-            return "is not a whole number"
+            return f"is not a whole number between {low} and {high}"
         return None if low <= number <= high else f"is not between {low} and {high}"
 
     return check
@@ -62,7 +64,7 @@ def _ratio(value: str) -> str | None:
     try:
         number = float(value)
     except ValueError:
-        return "is not a number"
+        return "is not a number between 0 and 1"
     return None if 0 <= number <= 1 else "is not between 0 and 1"
 
 
@@ -95,7 +97,9 @@ def _cleanup_policy(value: str) -> str | None:
 
 def _dead_letter_topic(value: str) -> str | None:
     is_name = len(value) <= _NAME_MAX and all(each.isalnum() or each in "._-" for each in value)
-    return None if is_name and value.isascii() else "is not the name of a topic"
+    if is_name and value.isascii():
+        return None
+    return f"is not the name of a topic: up to {_NAME_MAX} letters, digits, '.', '_' and '-'"
 
 
 def _path(value: str) -> str | None:
@@ -183,7 +187,7 @@ _DEFINITIONS = (
         "how far a record's time may lie in the future",
     ),
     SettingDefinition(
-        "min.insync.replicas",
+        IN_SYNC_MIN,
         SettingType.INT,
         _fixed("1"),
         _number(1, 32767),
@@ -461,11 +465,17 @@ def check_settings(settings: Mapping[str, str]) -> None:
     for name, value in settings.items():
         definition = DEFINITIONS.get(name)
         if definition is None:
-            problems.append(f"{name} is no setting of a topic")
+            problems.append(no_setting(name))
         elif (fault := definition.check(value)) is not None:
             problems.append(f"{name}={value} {fault}")
     if problems:
         raise InvalidSetting("; ".join(problems))
+
+
+def no_setting(name: str) -> str:
+    """Return that a topic has no setting of this name, with the one that was meant perhaps."""
+    near = difflib.get_close_matches(name, DEFINITIONS, n=1)
+    return f"{name} is no setting of a topic" + (f"; did you mean {near[0]}?" if near else "")
 
 
 # None of them follows an option of the node.
@@ -484,7 +494,10 @@ def check_group_setting_names(names: Iterable[str]) -> None:
     """Raise `InvalidSetting` when a queue group has no settings of these names."""
     unknown = [name for name in names if name not in _GROUP_DEFAULTS]
     if unknown:
-        raise InvalidSetting(f"{', '.join(unknown)} is no setting of a queue group")
+        raise InvalidSetting(
+            f"{', '.join(unknown)} is no setting of a queue group; there are"
+            f" {', '.join(_GROUP_DEFAULTS)}"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -526,7 +539,7 @@ def resolve_settings(given: Mapping[str, str], options: NodeOptions) -> TopicSet
         uses_append_time=text("message.timestamp.type") == "LogAppendTime",
         timestamp_before_max_ms=int(text("message.timestamp.before.max.ms")),
         timestamp_after_max_ms=int(text("message.timestamp.after.max.ms")),
-        in_sync_min=int(text("min.insync.replicas")),
+        in_sync_min=int(text(IN_SYNC_MIN)),
         idempotency_window_ms=int(text("idempotency.window.ms")),
     )
 

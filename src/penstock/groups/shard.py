@@ -85,6 +85,10 @@ class GroupShard:
         self._latest: dict[str, _Proposal] = {}
         self._sweep_ms = 0
 
+    def has_group(self, group_id: str) -> bool:
+        """Whether a group is there, on the leader, also one whose first event is in flight."""
+        return self._coordinator is not None and group_id in self._coordinator.groups
+
     def positions_in(self, partition: TopicPartition) -> dict[str, OffsetRow]:
         """Return what groups have committed in a partition, by group."""
         found = {

@@ -3,7 +3,9 @@
 from typing import Any
 
 from penstock.broker import Broker, NewTopic
+from penstock.cluster.commands import ChangeSettings, encode_command
 from penstock.config import Address, NodeOptions
+from penstock.log import StateEntry
 from tests.unit.cluster.workplaces import DATA, SimMachine
 
 
@@ -17,3 +19,11 @@ async def started(machine: SimMachine | None = None, **options: Any) -> Broker:
     if "orders" not in broker.metadata.topics:
         await broker.topics.create(NewTopic("orders", partitions=2))
     return broker
+
+
+async def set_for_long(broker: Broker, settings: dict[str, str]) -> None:
+    """Let the topic have settings past all checks, as by an entry from before there were any."""
+    command = ChangeSettings(broker.metadata.topic("orders").topic_id, settings, [])
+    broker.metadata.apply_state(StateEntry(1, 1, 0, encode_command(command)))
+    # Partitions have followed when those of a change that changes nothing have.
+    await broker.cluster.topics.change_settings(broker.metadata.topic("orders"), {}, [])

@@ -23,10 +23,10 @@ def dead_letters(broker: Broker, partition: int = 0) -> list[Record]:
     return records(broker.partition(TopicPartition(DLQ, partition)))
 
 
-async def settled(broker: Broker, partition: int = 0) -> None:
+async def settled(broker: Broker, partition: int = 0, group: str = GROUP) -> None:
     """Wait until nothing is dying."""
     queue = broker.partition(TopicPartition(TOPIC, partition)).queue
-    while queue.groups[GROUP].dying:  # noqa: ASYNC110 (nothing tells of it)
+    while queue.groups[group].dying:  # noqa: ASYNC110 (nothing tells of it)
         await asyncio.sleep(0.01)
 
 

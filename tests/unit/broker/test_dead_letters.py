@@ -18,14 +18,16 @@ async def with_dead_letters(*texts: bytes, reasons: list[str] | None = None) -> 
     return broker
 
 
-async def reject_all(broker: Broker, reasons: list[str] | None = None) -> None:
-    messages = await receive(broker)
+async def reject_all(
+    broker: Broker, reasons: list[str] | None = None, *, group: str = GROUP
+) -> None:
+    messages = await broker.queues.receive(TOPIC, group, count_max=10)
     named = reasons or ["bad"] * len(messages)
     items = [
         Reject(message.receipt, reason) for message, reason in zip(messages, named, strict=True)
     ]
-    assert not any(await broker.queues.reject(TOPIC, GROUP, items))
-    await settled(broker)
+    assert not any(await broker.queues.reject(TOPIC, group, items))
+    await settled(broker, group=group)
 
 
 def test_dead_letters_are_found_by_their_notes() -> None:
@@ -55,7 +57,7 @@ def test_a_topic_without_dead_letters_has_none() -> None:
         broker = await started_with(b"a")
 
         assert await broker.dead_letters.search(TOPIC) == []
-        assert await broker.dead_letters.purge(TOPIC) == 0
+        assert (await broker.dead_letters.purge(TOPIC)).purged == 0
         with pytest.raises(TopicNotFound):
             await broker.dead_letters.search("nothing")
 
@@ -75,6 +77,77 @@ def test_a_redriven_dead_letter_is_received_again_and_listed_no_more() -> None:
         assert (done.moved, done.failed) == (1, 0)
         assert values(await receive(broker)) == [b"b"]
         assert [each.value for each in await broker.dead_letters.search(TOPIC)] == [b"a"]
+
+    run(scene())
+
+
+def test_ids_that_no_dead_letter_has_are_named() -> None:
+    async def scene() -> None:
+        broker = await with_dead_letters(b"a", b"b", b"c")
+        wanted = DeadLetterFilter(ids=frozenset(["0-1", "0-2", "0-99", "x", "0-1@orders.dlq"]))
+        unknown = ["0-1@orders.dlq", "0-99", "x"]
+
+        planned = await broker.dead_letters.redrive(TOPIC, wanted=wanted, is_dry_run=True)
+        first = await broker.dead_letters.redrive(TOPIC, wanted=wanted, count_max=1)
+        purged = await broker.dead_letters.purge(TOPIC, wanted=wanted)
+        every = await broker.dead_letters.purge(TOPIC)
+
+        assert (planned.moved, planned.unknown) == (2, unknown)
+        assert (first.moved, first.unknown) == (1, unknown)
+        assert (purged.purged, purged.unknown) == (1, sorted([*unknown, "0-1"]))
+        assert (every.purged, every.unknown) == (1, [])
+
+    run(scene())
+
+
+def test_dead_letters_of_groups_with_a_topic_of_their_own_are_among_those_of_the_topic() -> None:
+    async def scene() -> None:
+        broker = await with_dead_letters(b"a", b"b")
+        dead_letters = broker.dead_letters
+        await broker.queues.configure_group(
+            TOPIC, "audit", {"delivery.dead.letter.topic": "audit.dlq"}
+        )
+        await reject_all(broker, group="audit")
+
+        every = await dead_letters.search(TOPIC)
+        paged = [await dead_letters.search(TOPIC, after=each.id, count_max=1) for each in every]
+        audited = await dead_letters.search(TOPIC, wanted=DeadLetterFilter(group="audit"))
+
+        ids = ["0-0", "0-1", "0-0@audit.dlq", "0-1@audit.dlq"]
+        assert [each.id for each in every] == ids
+        assert [each.value for each in every] == [b"a", b"b", b"a", b"b"]
+        assert [[each.id for each in page] for page in paged] == [*([id_] for id_ in ids[1:]), []]
+        assert audited == every[2:]
+        assert [each.id for each in await dead_letters.search("audit.dlq")] == ["0-0", "0-1"]
+        with pytest.raises(InvalidRequest, match=r"'0-0@other\.dlq' is not the id"):
+            await dead_letters.search(TOPIC, after="0-0@other.dlq")
+
+    run(scene())
+
+
+def test_dead_letters_in_several_topics_are_dealt_with_together() -> None:
+    async def scene() -> None:
+        broker = await with_dead_letters(b"a", b"b")
+        dead_letters = broker.dead_letters
+        own = {"delivery.dead.letter.topic": "audit.dlq"}
+        await broker.queues.configure_group(TOPIC, "audit", own)
+        await reject_all(broker, group="audit")
+
+        named = DeadLetterFilter(ids=frozenset(["0-0", "0-1@audit.dlq"]))
+        done = await dead_letters.redrive(TOPIC, wanted=named)
+        edited = await dead_letters.replace(
+            TOPIC, "0-0@audit.dlq", key=None, value=b"A", headers=()
+        )
+
+        assert (done.moved, done.unknown) == (2, [])
+        assert values(await receive(broker)) == [b"a", b"b"]
+        assert (edited.id, edited.value, edited.group) == ("0-2@audit.dlq", b"A", "audit")
+        left = await dead_letters.search(TOPIC)
+        assert [(each.id, each.value) for each in left] == [("0-1", b"b"), (edited.id, b"A")]
+        with pytest.raises(InvalidRequest, match="cannot be redriven to itself"):
+            await dead_letters.redrive(TOPIC, to="audit.dlq")
+        assert (await dead_letters.purge(TOPIC)).purged == 2
+        assert await dead_letters.search(TOPIC) == await dead_letters.search("audit.dlq") == []
 
     run(scene())
 
@@ -173,7 +246,7 @@ def test_purged_dead_letters_are_not_listed_also_after_more_have_come() -> None:
         await publish(broker, b"c")
         await reject_all(broker)
 
-        assert purged == 1
+        assert purged.purged == 1
         assert [each.value for each in await broker.dead_letters.search(TOPIC)] == [b"b", b"c"]
 
     run(scene())

@@ -11,6 +11,7 @@ import pytest
 
 from penstock.broker import Broker, NewMessage, NewTopic, Published
 from penstock.client.publications import IdempotencyKeys
+from penstock.cluster.commands import RegisterNode
 from penstock.config import Address, NodeOptions
 from penstock.errors import (
     BatchTooLarge,
@@ -215,6 +216,28 @@ def test_messages_without_a_key_are_spread_evenly_whatever_is_published_beside_t
 
         partitions = [each.partition for each in plain]
         assert (partitions.count(0), partitions.count(1)) == (5, 5)
+
+    run(scene())
+
+
+def test_messages_that_may_go_anywhere_go_where_somebody_leads() -> None:
+    async def scene() -> None:
+        broker = await started()
+        (known,) = broker.metadata.nodes.values()
+        away = msgspec.structs.replace(known, node_id=2, incarnation=2)
+        await broker.cluster.change(RegisterNode(away))
+        await broker.topics.create(NewTopic("partly", assignments=[[2], [1], [2]]))
+
+        alone = [
+            await broker.messages.publish("partly", [NewMessage(value=b"x")]) for _ in range(4)
+        ]
+        runs = await broker.messages.publish_values("partly", [b"x", b"y"])
+        (named,) = await broker.messages.publish("partly", [NewMessage(value=b"x", partition=0)])
+
+        assert [each.partition for (each,) in alone if isinstance(each, Published)] == [1] * 4
+        assert runs is not None
+        assert [(run.partition, run.error) for run in runs] == [(1, None)]
+        assert isinstance(named, NotLeader)
 
     run(scene())
 

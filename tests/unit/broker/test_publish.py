@@ -16,7 +16,7 @@ from penstock.errors import (
     TopicNotFound,
 )
 from penstock.record import Record, encode_batch, read_header
-from tests.unit.broker.brokers import started
+from tests.unit.broker.brokers import set_for_long, started
 from tests.unit.cluster.workplaces import PLACE, SimMachine, numbered_batch, run
 
 
@@ -30,8 +30,7 @@ async def publish(broker: Broker, data: bytearray) -> int:
 
 async def with_setting(name: str, value: str, **options: Any) -> Broker:
     broker = await started(**options)
-    # Past the checks of what is given: a topic may have had its settings for long.
-    await broker.cluster.topics.change_settings(broker.metadata.topic("orders"), {name: value}, [])
+    await set_for_long(broker, {name: value})
     return broker
 
 

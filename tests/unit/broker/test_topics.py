@@ -1,5 +1,7 @@
 """Creating, changing and deleting topics through the broker."""
 
+import asyncio
+
 import pytest
 from msgspec import structs
 
@@ -15,7 +17,7 @@ from penstock.errors import (
     TopicNotFound,
 )
 from penstock.ids import TopicPartition
-from tests.unit.broker.brokers import started
+from tests.unit.broker.brokers import set_for_long, started
 from tests.unit.cluster.workplaces import run
 
 
@@ -138,13 +140,33 @@ def test_a_topic_that_asks_for_too_many_replicas_already_can_be_changed() -> Non
     async def scene() -> None:
         broker = await started()
         kept = {"min.insync.replicas": "3"}
-        await broker.cluster.topics.change_settings(broker.metadata.topic("orders"), kept, [])
+        await set_for_long(broker, kept)
 
         await broker.topics.change_settings("orders", kept | {"retention.ms": "1"}, [])
         await broker.topics.grow("orders", 3)
         await broker.topics.change_settings("orders", {}, ["min.insync.replicas"])
 
         assert broker.metadata.topic("orders").settings == {"retention.ms": "1"}
+
+    run(scene())
+
+
+@pytest.mark.parametrize("is_moved_first", [True, False])
+def test_the_first_of_two_changes_decides_that_leave_too_few_replicas_together(
+    is_moved_first: bool,
+) -> None:
+    async def scene() -> None:
+        broker = await with_two_replicas()
+        move = broker.operations.move(TopicPartition("pair", 0), [1])
+        change = broker.topics.change_settings("pair", {"min.insync.replicas": "2"}, [])
+        in_order = (move, change) if is_moved_first else (change, move)
+
+        first, second = await asyncio.gather(*in_order, return_exceptions=True)
+
+        assert first is None
+        assert isinstance(second, InvalidSetting if is_moved_first else InvalidReplication)
+        topic = broker.metadata.topic("pair")
+        assert len(topic.replicas[0].nodes) >= int(topic.settings.get("min.insync.replicas", 1))
 
     run(scene())
 

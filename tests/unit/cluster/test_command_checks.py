@@ -11,6 +11,7 @@ from penstock.cluster.commands import (
     AddPartitions,
     AllocateProducerIds,
     ChangeReplicas,
+    ChangeSettings,
     Command,
     CreateTopic,
     DrainNode,
@@ -25,7 +26,7 @@ from penstock.log import StateEntry
 from penstock.raft import Incarnation, Member, Membership
 
 ONE, TWO, STRANGER = (1, 10), (2, 20), (9, 90)
-TOPIC = uuid.uuid4()
+TOPIC, SAFE = uuid.uuid4(), uuid.uuid4()
 FIRST_GROUP = 10_000
 
 
@@ -35,12 +36,13 @@ def node(node_id: int, port: int = 9092) -> Node:
 
 @pytest.fixture
 def metadata() -> ClusterMetadata:
-    """Two nodes, and a topic with one partition."""
+    """Two nodes, and two topics with one partition."""
     metadata = ClusterMetadata()
     for command in (
         RegisterNode(node(1)),
         RegisterNode(node(2)),
         CreateTopic("orders", TOPIC, [(ONE, TWO)], {}),
+        CreateTopic("safe", SAFE, [(ONE, TWO)], {"min.insync.replicas": "2"}),
     ):
         metadata.apply_state(StateEntry(1, 1, 0, encode_command(command)))
     return metadata
@@ -53,6 +55,15 @@ def metadata() -> ClusterMetadata:
         (ChangeReplicas(FIRST_GROUP, (ONE, ONE)), r"replicas \[1, 1\]"),
         (ChangeReplicas(FIRST_GROUP, (ONE, STRANGER)), "9"),
         (ChangeReplicas(77, (ONE,)), "77"),
+        (ChangeReplicas(FIRST_GROUP + 1, (ONE,)), "'safe' would have 1 replicas"),
+        (AddPartitions(SAFE, 2, [(ONE,)]), "'safe' would have 1 replicas"),
+        (ChangeSettings(TOPIC, {"min.insync.replicas": "3"}, []), "more than the 2 replicas"),
+        (ChangeSettings(TOPIC, {"min.insync.replicas": "all"}, []), "not a whole number"),
+        (ChangeSettings(uuid.UUID(int=5), {}, []), "0005"),
+        (
+            CreateTopic("more", uuid.uuid4(), [(ONE,)], {"min.insync.replicas": "2"}),
+            "more than the 1 replicas",
+        ),
         (CreateTopic("more", uuid.uuid4(), [()], {}), r"replicas \[\]"),
         (AddPartitions(TOPIC, 4, [(ONE,)]), "2 partitions"),
         (AddPartitions(uuid.UUID(int=5), 4, [(ONE,)]), "0005"),
@@ -71,6 +82,8 @@ def test_a_command_that_no_node_could_carry_out_is_refused(
 def test_sound_commands_pass(metadata: ClusterMetadata) -> None:
     for command in (
         ChangeReplicas(FIRST_GROUP, (TWO,)),
+        ChangeReplicas(FIRST_GROUP + 1, (TWO, ONE)),
+        ChangeSettings(SAFE, {"min.insync.replicas": "1"}, []),
         AddPartitions(TOPIC, 3, [(ONE,), (TWO,)]),
         DrainNode(2, True),
         AllocateProducerIds(1_000),

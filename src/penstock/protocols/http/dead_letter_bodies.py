@@ -68,6 +68,9 @@ class RedriveAnswer(Struct, frozen=True, kw_only=True):
     skipped: Annotated[int, Meta(description="Held back by the guard against loops.")]
     failed: int
     errors: list[str]
+    unknown: Annotated[
+        list[str], Meta(description="Given ids that none of the chosen dead letters has.")
+    ]
     dry_run: bool
 
 
@@ -79,6 +82,9 @@ class PurgeAnswer(Struct, frozen=True, kw_only=True):
     """How many dead letters are gone."""
 
     purged: int
+    unknown: Annotated[
+        list[str], Meta(description="Given ids that none of the chosen dead letters has.")
+    ]
 
 
 class EditedLetter(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

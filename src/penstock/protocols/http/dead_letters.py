@@ -67,8 +67,8 @@ def _looking(view: NodeView) -> list[Endpoint]:
             summary="Dead letters of a topic",
             description="Oldest first in each partition. Those that were sent back, replaced or"
             " purged are not listed. Where topics share a topic of dead letters, each has its own"
-            " of them, and the name of the shared topic stands for all. A group with a topic of"
-            " dead letters of its own is named by `group`.",
+            " of them, and the name of the shared topic stands for all. Those of groups that have a"
+            " topic of dead letters of their own come last, with its name in their ids.",
             parameters=(
                 TOPIC,
                 text_query("group", "Only those of this queue group."),
@@ -142,6 +142,7 @@ def _clearing(view: NodeView) -> list[Endpoint]:
                 skipped=done.skipped,
                 failed=done.failed,
                 errors=done.errors,
+                unknown=done.unknown,
                 dry_run=body.dry_run,
             )
         )
@@ -149,8 +150,8 @@ def _clearing(view: NodeView) -> list[Endpoint]:
     async def purge(request: Request) -> Response:
         body = await read_body(request, PurgeBody)
         topic = view.topics.find(request.path_params["topic"]).name
-        purged = await view.dead_letters.purge(topic, wanted=_filter(body))
-        return json_response(PurgeAnswer(purged=purged))
+        done = await view.dead_letters.purge(topic, wanted=_filter(body))
+        return json_response(PurgeAnswer(purged=done.purged, unknown=done.unknown))
 
     return [
         Endpoint(

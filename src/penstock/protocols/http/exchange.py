@@ -8,10 +8,11 @@ from urllib.parse import urlsplit
 
 import msgspec
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
 from penstock.errors import InvalidRequest
+from penstock.protocols.http.allowed_values import allowed_instead
 from penstock.protocols.http.contents import exact_number
 from penstock.protocols.http.endpoints import (
     BODY_BYTES_MAX,
@@ -50,22 +51,21 @@ def read_number(request: Request, name: str, *, most: int = NUMBER_MAX) -> int:
     return int(text)
 
 
-def read_query_number(request: Request, name: str, *, default: int, most: int = NUMBER_MAX) -> int:
+def read_query_number(
+    request: Request, name: str, *, default: int, least: int = 0, most: int = NUMBER_MAX
+) -> int:
     """Return a number of the query, or raise `InvalidRequest`."""
     text = request.query_params.get(name)
     if text is None:
         return default
-    if re.fullmatch("[0-9]{1,19}", text) is None or int(text) > most:
-        raise InvalidRequest(f"{name} is {text[:40]!r}, not a whole number in 0..{most}")
+    if re.fullmatch("[0-9]{1,19}", text) is None or not least <= int(text) <= most:
+        raise InvalidRequest(f"{name} is {text[:40]!r}, not a whole number in {least}..{most}")
     return int(text)
 
 
 def read_count(request: Request, *, default: int, most: int) -> int:
     """Return how many the query asks for by `max`, or raise `InvalidRequest`."""
-    count = read_query_number(request, "max", default=default, most=most)
-    if count < 1:
-        raise InvalidRequest(f"max is {count}, not 1..{most}")
-    return count
+    return read_query_number(request, "max", default=default, least=1, most=most)
 
 
 async def read_body(request: Request, kind: type[Body], *, bytes_max: int = BODY_BYTES_MAX) -> Body:
@@ -78,7 +78,11 @@ def decode_body(body: bytes, kind: type[Body], *, name: str = "the body") -> Bod
     try:
         decoder: msgspec.json.Decoder[Body] = _DECODERS.get(kind) or _new_decoder(kind)
         return decoder.decode(body or b"{}")
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+    except msgspec.MsgspecError as error:
+        shown = body[:200].decode(errors="replace")
+        instead = allowed_instead(error, kind)
+        raise InvalidRequest(f"{name} is {shown!r}: {error}{instead}") from error
+    except UnicodeDecodeError as error:
         shown = body[:200].decode(errors="replace")
         raise InvalidRequest(f"{name} is {shown!r}: {error}") from error
     except RecursionError:
@@ -98,11 +102,14 @@ async def _read_up_to(request: Request, bytes_max: int) -> bytes:
     """Return the body; of one that is too large, a part that is too large itself."""
     chunks = []
     size_bytes = 0
-    async for chunk in request.stream():
-        chunks.append(chunk)
-        size_bytes += len(chunk)
-        if size_bytes > bytes_max:
-            break
+    try:
+        async for chunk in request.stream():
+            chunks.append(chunk)
+            size_bytes += len(chunk)
+            if size_bytes > bytes_max:
+                break
+    except ClientDisconnect:
+        raise HTTPException(_CALLER_LEFT, "The caller left before all of its body came.") from None
     return b"".join(chunks)
 
 

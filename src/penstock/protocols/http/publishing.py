@@ -37,6 +37,10 @@ def publishing_endpoints(view: NodeView, failures: Failures, *, bytes_max: int) 
     """Both ways to publish; a body of more than `bytes_max` is refused."""
 
     async def publish(path: Mapping[str, str], content: bytes) -> bytes:
+        if not content:
+            raise InvalidRequest(
+                'the request has no body; a message without a value is {"value": null}'
+            )
         body = decode_body(content, PublishBody)
         new = _new_message(body, view.now_ms())
         (result,) = await view.messages.publish(path["topic"], [new], acks=body.acks)

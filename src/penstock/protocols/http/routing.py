@@ -4,6 +4,7 @@ The list grows with every endpoint, and a publish or an ack of one message is ov
 search through it shows. What is not found by its shape is left to the list.
 """
 
+import re
 from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
@@ -25,6 +26,8 @@ from penstock.protocols.http.failures import Failures
 Goal = TypeVar("Goal")
 
 _REMEMBERED = 1_024
+# A slash that is part of a name, while a path is taken apart. No text that was decoded has this.
+_SLASH = "\udc2f"
 
 
 class _Shape(NamedTuple, Generic[Goal]):
@@ -76,6 +79,9 @@ class ShapeRouter(Router):
         if scope["type"] == "http":
             if "\ufffd" in scope["path"]:
                 _check_text(scope["raw_path"])
+            if b"%2" in scope["raw_path"]:
+                await self._with_slashes(scope, receive, send)
+                return
             found = self._shapes.find(scope["method"], scope["path"])
         if found is None:
             await self._search(scope, receive, send)
@@ -85,6 +91,22 @@ class ShapeRouter(Router):
             response = await call(Request(scope, receive))
             await response(scope, receive, send)
 
+    async def _with_slashes(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request whose names may hold slashes, written as `%2F`."""
+        apart = {**scope, "path": _path_apart(scope["raw_path"])}
+        for route in self.routes:
+            match, found = route.matches(apart)
+            if match is Match.FULL:
+                params = found["path_params"]
+                named = {name: text.replace(_SLASH, "/") for name, text in params.items()}
+                scope.update(found, path_params=named)
+                await route.handle(scope, receive, send)
+                return
+        # Not by the list: that would part the names after all.
+        if allowed := self._allowed(apart):
+            raise HTTPException(405, headers={"Allow": allowed})
+        await self.not_found(scope, receive, send)
+
     async def _search(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
             await super().__call__(scope, receive, send)
@@ -92,13 +114,17 @@ class ShapeRouter(Router):
             if error.status_code != 405:
                 raise
             # The list has a route for each method, and the framework knows of the first alone.
-            allowed = {
-                method
-                for route in self.routes
-                if isinstance(route, Route) and route.matches(scope)[0] is not Match.NONE
-                for method in route.methods or ()
-            }
-            raise HTTPException(405, headers={"Allow": ", ".join(sorted(allowed))}) from None
+            raise HTTPException(405, headers={"Allow": self._allowed(scope)}) from None
+
+    def _allowed(self, scope: Scope) -> str:
+        """Return the methods that a path takes."""
+        allowed = {
+            method
+            for route in self.routes
+            if isinstance(route, Route) and route.matches(scope)[0] is not Match.NONE
+            for method in route.methods or ()
+        }
+        return ", ".join(sorted(allowed))
 
 
 def _check_text(raw_path: bytes) -> None:
@@ -108,6 +134,12 @@ def _check_text(raw_path: bytes) -> None:
     except UnicodeDecodeError:
         shown = raw_path[:200].decode("ascii", "backslashreplace")
         raise InvalidRequest(f"the path {shown} is not UTF-8") from None
+
+
+def _path_apart(raw_path: bytes) -> str:
+    """Return a path in which slashes that were written as `%2F` part no names."""
+    parts = re.split(b"%2[fF]", raw_path)
+    return _SLASH.join(unquote_to_bytes(part).decode(errors="replace") for part in parts)
 
 
 def counted(call: Call, name: str, statistics: Statistics) -> Call:

@@ -18,7 +18,7 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
 from penstock.broker import Message
-from penstock.errors import InvalidRequest, PenstockError, ShuttingDown
+from penstock.errors import PenstockError, ShuttingDown
 from penstock.protocols.http.answers import FailureAnswer
 from penstock.protocols.http.endpoints import (
     FAILURES,
@@ -46,9 +46,9 @@ def streaming_endpoints(view: NodeView, failures: Failures) -> list[Endpoint]:
 
     async def stream(request: Request) -> Response:
         topic = view.topics.find(request.path_params["topic"]).name
-        most = read_query_number(request, "credits", default=_CREDITS_DEFAULT, most=CREDITS_MAX)
-        if most < 1:
-            raise InvalidRequest(f"credits is {most}, not 1..{CREDITS_MAX}")
+        most = read_query_number(
+            request, "credits", default=_CREDITS_DEFAULT, least=1, most=CREDITS_MAX
+        )
         lease = request.query_params.get("lease")
         lease_ms = None if lease is None else read_duration_ms("lease", lease, max_ms=LEASE_MS_MAX)
         group = request.path_params["group"]

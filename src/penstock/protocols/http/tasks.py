@@ -13,7 +13,7 @@ from penstock.broker import LeasedTask, NewTask, TaskStatus, TypeStatus
 from penstock.errors import InvalidRequest
 from penstock.protocols.http.contents import encode_content
 from penstock.protocols.http.endpoints import FAILURES, Answer, Endpoint, Parameter, Shortcut
-from penstock.protocols.http.exchange import decode_body, encode_json, json_response
+from penstock.protocols.http.exchange import decode_body, encode_json, json_response, read_count
 from penstock.protocols.http.publishing import read_priority
 from penstock.protocols.http.receiving import BACKOFF_MS_MAX, LEASE_MS_MAX, WAIT_MS_MAX
 from penstock.protocols.http.task_bodies import (
@@ -34,6 +34,8 @@ from penstock.protocols.http.task_bodies import (
 from penstock.protocols.http.times import DELAY_MS_MAX, read_duration_ms, read_moment_ms
 from penstock.protocols.http.view import NodeView
 
+LISTED_MAX = 1_000
+_LISTED_DEFAULT = 100
 _GROUP = "workers"
 _TASK = Parameter(name="task", type="string", meaning="Id of a task.")
 _ACCEPTED = {200: Answer(meaning="It is.", body=TaskAccepted), **FAILURES}
@@ -54,6 +56,8 @@ def task_endpoints(view: NodeView, *, bytes_max: int) -> list[Endpoint]:
 
 def _enqueuing(view: NodeView, bytes_max: int) -> list[Endpoint]:
     async def enqueue(_path: Mapping[str, str], content: bytes) -> bytes:
+        if not content:
+            raise InvalidRequest("the request has no body; a task of no type and no payload is {}")
         body = decode_body(content, NewTaskBody)
         task = await view.tasks.enqueue(
             NewTask(
@@ -126,7 +130,8 @@ def _counting(view: NodeView) -> list[Endpoint]:
 
     async def list_tasks(request: Request) -> Response:
         types = request.query_params.getlist("type")
-        found = await view.tasks.pending(types, count_max=_count(request))
+        count_max = read_count(request, default=_LISTED_DEFAULT, most=LISTED_MAX)
+        found = await view.tasks.pending(types, count_max=count_max)
         return json_response(TaskList(tasks=[_show_status(each) for each in found]))
 
     counted = {200: Answer(meaning="By type.", body=TaskStats), **FAILURES}
@@ -238,13 +243,6 @@ def _looking(view: NodeView) -> list[Endpoint]:
 def _task(request: Request) -> str:
     task: str = request.path_params["task"]
     return task
-
-
-def _count(request: Request) -> int:
-    text = request.query_params.get("max", "100")
-    if not (text.isascii() and text.isdecimal() and len(text) <= 5):
-        raise InvalidRequest(f"max is {text[:40]!r}, not a whole number")
-    return int(text)
 
 
 def _duration_ms(name: str, value: str | float | None, max_ms: int) -> int | None:

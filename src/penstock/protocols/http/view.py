@@ -28,6 +28,7 @@ from penstock.broker import (
     PartitionStatus,
     Published,
     PublishedRun,
+    Purge,
     Record,
     Redrive,
     Reject,
@@ -313,8 +314,8 @@ class DeadLettersView(Protocol):
     ) -> DeadLetter:
         """Put an edited dead letter in the place of another."""
 
-    async def purge(self, topic: str, *, wanted: DeadLetterFilter) -> int:
-        """Be done with dead letters; return how many."""
+    async def purge(self, topic: str, *, wanted: DeadLetterFilter) -> Purge:
+        """Be done with dead letters."""
 
 
 class TasksView(Protocol):

@@ -109,7 +109,10 @@ def _describe(
         given = broker.share.settings(resource.resource_name)
         configs = [_group_config(name, given.get(name)) for name in SHARE_SETTINGS]
     else:
-        raise InvalidRequest(f"resources of type {resource.resource_type} have no settings here")
+        raise InvalidRequest(
+            f"resources of type {resource.resource_type} have no settings here; topics"
+            f" ({_TOPIC_RESOURCE}), brokers ({_BROKER_RESOURCE}) and groups ({_GROUP_RESOURCE}) do"
+        )
     wanted = resource.configuration_keys
     return tuple(config for config in configs if not wanted or config.name in wanted)
 
@@ -263,7 +266,10 @@ def _changed_list(topic: str, config: change_in.AlterableConfig, broker: Broker)
         return ",".join([*present, *(part for part in parts if part not in present)])
     if config.config_operation == _SUBTRACT:
         return ",".join(part for part in present if part not in parts)
-    raise InvalidRequest(f"config operation {config.config_operation} is unknown")
+    raise InvalidRequest(
+        f"config operation {config.config_operation} is unknown; there are {_SET}, set, {_DELETE},"
+        f" delete, {_APPEND}, append, and {_SUBTRACT}, subtract"
+    )
 
 
 async def _change(

@@ -57,14 +57,11 @@ def check_no_share_group(group_id: str, broker: Broker) -> None:
 async def check_no_consumer_group(group_id: str, broker: Broker) -> None:
     """Raise when a share group is asked for by the name of a consumer group.
 
-    Both kinds share their names, as in Kafka: deleting one by its name must not hit the other.
+    Both kinds share their names, as in Kafka: deleting one by its name must not hit the other. And
+    they share their coordinator, which asks its own shard: no other node can have such a group.
     """
-    if broker.share.is_name(group_id):
-        return
-    for answer in await broker.groups.list_groups(frozenset(), frozenset()):
-        assert isinstance(answer, GroupsListed), answer
-        if any(group.group_id == group_id for group in answer.groups):
-            raise GroupNotFound(f"{group_id!r} is a consumer group, not a share group")
+    if not broker.share.is_name(group_id) and await broker.groups.is_known(group_id):
+        raise GroupNotFound(f"{group_id!r} is a consumer group, not a share group")
 
 
 def authorized_operations(*, is_asked_for: bool) -> i32:

@@ -17,6 +17,8 @@ from penstock.protocols.sqs.errors import SqsError
 
 TYPES_HEADER = "penstock-sqs-types"
 SENT_HEADER = "penstock-sqs-sent"
+# The key of a record is another one when its message has died or was moved; its id is the same.
+DEDUPLICATION_HEADER = "penstock-sqs-deduplication-id"
 OWN_PREFIX = "penstock-"
 TRACE_HEADER = "AWSTraceHeader"
 ATTRIBUTES_MAX = 10

@@ -5,6 +5,7 @@ shape are encoded for the one who asked. In the query protocol lists and maps ar
 `Attribute.1.Name=VisibilityTimeout&Attribute.1.Value=30`.
 """
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -22,6 +23,9 @@ XML_TYPE = "text/xml"
 _TARGET_PREFIX = "AmazonSQS."
 _NAMESPACE = "http://queue.amazonaws.com/doc/2012-11-05/"
 _NUMBERED_MAX = 1_000
+# Fields of the query protocol whose text is checked where it becomes part of a message.
+_CONTENTS = ("MessageBody", "StringValue")
+_SURROGATE = re.compile("[\ud800-\udfff]")
 # Actions whose answer in XML says no more than that they were carried out.
 _WITHOUT_RESULT = frozenset(
     (
@@ -93,11 +97,7 @@ def decode_call(headers: Mapping[str, str], body: bytes, query: str) -> Call:
     target = headers.get("x-amz-target")
     if target is not None:
         return _decode_json(target, body)
-    try:
-        text = body.decode()
-        fields = dict(parse_qsl(f"{query}&{text}" if text else query, keep_blank_values=True))
-    except (UnicodeDecodeError, ValueError) as error:
-        raise SqsError(SqsError.MALFORMED, f"The request cannot be read: {error}") from None
+    fields = _fields(body, query)
     action = fields.pop("Action", "")
     if not action:
         raise SqsError(SqsError.INVALID_ACTION, "The request names no Action")
@@ -115,6 +115,26 @@ def _decode_json(target: str, body: bytes) -> Call:
         reason = "The body cannot be read: it is nested too deeply"
         raise SqsError(SqsError.MALFORMED, reason) from None
     return Call(target.removeprefix(_TARGET_PREFIX), parameters, is_json=True)
+
+
+def _fields(body: bytes, query: str) -> dict[str, str]:
+    """Read the fields of the query protocol.
+
+    Bytes that are not UTF-8 become surrogates, which messages cannot hold. So those in a message
+    fail with it, and with it alone where many are sent.
+    """
+    text = body.decode(errors="surrogateescape")
+    try:
+        fields = parse_qsl(
+            f"{query}&{text}" if text else query, keep_blank_values=True, errors="surrogateescape"
+        )
+    except ValueError as error:
+        raise SqsError(SqsError.MALFORMED, f"The request cannot be read: {error}") from None
+    for name, value in fields:
+        is_content = name.endswith(_CONTENTS)
+        if _SURROGATE.search(name) or (not is_content and _SURROGATE.search(value)):
+            raise SqsError(SqsError.MALFORMED, f"{name[:80]!r} is not UTF-8")
+    return dict(fields)
 
 
 def _unfold(fields: Mapping[str, str]) -> dict[str, Any]:

@@ -25,7 +25,7 @@ from penstock.broker import (
 )
 from penstock.errors import PenstockError, TopicNotFound, Unavailable
 from penstock.ids import TopicPartition
-from penstock.protocols.sqs.attributes import OWN_PREFIX, TYPES_HEADER
+from penstock.protocols.sqs.attributes import DEDUPLICATION_HEADER, OWN_PREFIX, TYPES_HEADER
 from penstock.protocols.sqs.errors import SqsError
 from penstock.protocols.sqs.move_tasks import MoveTask, tasks_of, with_progress
 from penstock.protocols.sqs.moved_messages import count_moved, mover_of
@@ -218,7 +218,7 @@ def _copy(message: Message, idempotency_key: str) -> NewMessage:
     headers = tuple(
         (name, content)
         for name, content in message.headers
-        if not name.startswith(OWN_PREFIX) or name == TYPES_HEADER
+        if not name.startswith(OWN_PREFIX) or name in (TYPES_HEADER, DEDUPLICATION_HEADER)
     )
     return NewMessage(
         value=message.value, key=message.key, headers=headers, idempotency_key=idempotency_key

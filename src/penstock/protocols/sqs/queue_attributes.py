@@ -9,6 +9,8 @@ import re
 from collections.abc import Mapping
 
 from penstock.broker import (
+    GROUP_LIMIT,
+    GROUP_SCOPE,
     QUEUE_CHOICES,
     QUEUE_CREATED,
     QUEUE_MODIFIED,
@@ -86,6 +88,17 @@ def _checked(name: str, value: str) -> str:
     kept = value.lower() if name in QUEUE_SWITCHES else value
     check_queue_attribute(name, kept)
     return str(int(kept)) if name in QUEUE_NUMBERS else kept
+
+
+def check_throughput(attributes: Mapping[str, str]) -> None:
+    """Raise when a FIFO queue would be limited by message group and deduplicated as a whole."""
+    limit, scope = attributes.get("FifoThroughputLimit"), attributes.get("DeduplicationScope")
+    if limit == GROUP_LIMIT and scope != GROUP_SCOPE:
+        raise SqsError(
+            SqsError.INVALID_ATTRIBUTE_VALUE,
+            f"Invalid value {limit!r} for the parameter FifoThroughputLimit: it is allowed when"
+            f" DeduplicationScope is {GROUP_SCOPE}.",
+        )
 
 
 def allows_redrive(policy_text: str, source_arn: str) -> bool:

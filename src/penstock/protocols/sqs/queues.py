@@ -1,5 +1,6 @@
 """Queues as a whole: create, find, list, look at, change, purge and delete them; tags."""
 
+import uuid
 from collections.abc import Mapping
 from typing import Any
 
@@ -8,6 +9,7 @@ import msgspec
 from penstock.broker import (
     ATTRIBUTES_SETTING,
     GROUP_SCOPE,
+    QUEUE_CHOICES,
     QUEUE_CREATED,
     QUEUE_MODIFIED,
     QUEUE_NUMBERS,
@@ -33,6 +35,7 @@ from penstock.protocols.sqs.queue_attributes import (
     attributes_of_topic,
     check_attributes,
     check_queue_name,
+    check_throughput,
     default_of,
     new_topic_settings,
     topic_settings,
@@ -91,7 +94,7 @@ class QueueActions:
     def __init__(self, view: SqsView, options: SqsOptions) -> None:
         self._view = view
         self._options = options
-        self._purged_ms: dict[str, int] = {}
+        self._purged_ms: dict[uuid.UUID, int] = {}
 
     # Finding.
 
@@ -139,6 +142,7 @@ class QueueActions:
         is_fifo = given.get("FifoQueue", "false").lower() == "true"
         check_queue_name(name, is_fifo=is_fifo)
         attributes = check_attributes(given, is_fifo=is_fifo)
+        check_throughput(attributes)
         self._check_dead_letters(name, attributes)
         now_s = str(self._view.now_ms() // 1_000)
         settings = new_topic_settings(attributes, is_fifo=is_fifo)
@@ -195,6 +199,8 @@ class QueueActions:
         if "FifoQueue" in given and (given["FifoQueue"] == "true") != queue.is_fifo:
             raise SqsError(SqsError.INVALID_ATTRIBUTE_NAME, "FifoQueue cannot be changed")
         _check_scope(queue, given)
+        if not QUEUE_CHOICES.keys().isdisjoint(given):
+            check_throughput(queue.attributes | given)
         self._check_dead_letters(queue.name, given)
         now_s = str(self._view.now_ms() // 1_000)
         changed = topic_settings(given) | _kept(queue.attributes | given | {QUEUE_MODIFIED: now_s})
@@ -212,19 +218,23 @@ class QueueActions:
         """PurgeQueue, at most once in a while."""
         queue = self.of(parameters)
         now_ms = self._view.now_ms()
-        purged_ms = self._purged_ms.get(queue.name)
-        if purged_ms is not None and now_ms - purged_ms < self._options.purge_interval_ms:
+        self._forget_purges(now_ms - self._options.purge_interval_ms)
+        if queue.topic.topic_id in self._purged_ms:
             raise SqsError(
                 SqsError.PURGE_IN_PROGRESS,
                 f"Only one PurgeQueue operation on {queue.name} is allowed every"
                 f" {self._options.purge_interval_ms // 1_000} seconds.",
             )
-        self._purged_ms[queue.name] = now_ms
+        self._purged_ms[queue.topic.topic_id] = now_ms
         # First, as a message that is just being released is in the queue then.
         await self._view.schedule.clear(queue.name)
         await self._view.queues.configure_group(queue.name, GROUP, {})
         await self._view.queues.purge(queue.name, GROUP)
         return {}
+
+    def _forget_purges(self, before_ms: int) -> None:
+        purged = self._purged_ms.items()
+        self._purged_ms = {queue: at_ms for queue, at_ms in purged if at_ms > before_ms}
 
     # Looking.
 

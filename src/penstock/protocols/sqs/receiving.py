@@ -6,7 +6,13 @@ from typing import Any, NamedTuple
 
 from penstock.broker import IDEMPOTENCY_KEY, SOURCE_TOPIC, Message, Nack
 from penstock.errors import LeaseExpired, PenstockError, Unavailable
-from penstock.protocols.sqs.attributes import SENT_HEADER, TRACE_HEADER, from_headers, wanted
+from penstock.protocols.sqs.attributes import (
+    DEDUPLICATION_HEADER,
+    SENT_HEADER,
+    TRACE_HEADER,
+    from_headers,
+    wanted,
+)
 from penstock.protocols.sqs.batches import Entry, EntryResult, answer_batch, read_entries
 from penstock.protocols.sqs.checksums import md5_of_attributes, md5_of_body
 from penstock.protocols.sqs.deduplication import check_id, deduplication_id
@@ -163,7 +169,10 @@ class ReceiveActions:
             system["MessageGroupId"] = group
         if queue.is_fifo:
             system["SequenceNumber"] = sequence_number(message.partition, message.offset)
-            if IDEMPOTENCY_KEY in headers:
+            if DEDUPLICATION_HEADER in headers:
+                system["MessageDeduplicationId"] = headers[DEDUPLICATION_HEADER]
+            elif IDEMPOTENCY_KEY in headers and SOURCE_TOPIC not in headers:
+                # Sent by another door; the key of a dead letter is the broker's own.
                 key = headers[IDEMPOTENCY_KEY]
                 system["MessageDeduplicationId"] = deduplication_id(key, group)
         if TRACE_HEADER in headers:

@@ -6,6 +6,7 @@ from typing import Any
 from penstock.broker import QUEUE_MESSAGE_BYTES_MAX, NewMessage, Published
 from penstock.errors import PenstockError
 from penstock.protocols.sqs.attributes import (
+    DEDUPLICATION_HEADER,
     SENT_HEADER,
     TRACE_HEADER,
     check_text,
@@ -15,7 +16,7 @@ from penstock.protocols.sqs.attributes import (
 )
 from penstock.protocols.sqs.batches import Entry, EntryResult, answer_batch, read_entries
 from penstock.protocols.sqs.checksums import md5_of_attributes, md5_of_body
-from penstock.protocols.sqs.deduplication import check_id, idempotency_key
+from penstock.protocols.sqs.deduplication import check_id, deduplication_id, idempotency_key
 from penstock.protocols.sqs.errors import SqsError
 from penstock.protocols.sqs.names import message_id
 from penstock.protocols.sqs.parameters import number_of, optional_text, text_of
@@ -91,18 +92,21 @@ class SendActions:
         headers = to_headers(attributes) + _trace_header(entry)
         if delay_s:
             headers += ((SENT_HEADER, str(now_ms).encode()),)
+        key = idempotency_key(queue, entry, group=group, body=body)
+        if key is not None:
+            headers += ((DEDUPLICATION_HEADER, deduplication_id(key, group).encode()),)
         return NewMessage(
             value=body,
             key=None if group is None else group.encode(),
             headers=headers,
             deliver_at_ms=now_ms + delay_s * 1_000 if delay_s else None,
-            idempotency_key=idempotency_key(queue, entry, group=group, body=body),
+            idempotency_key=key,
         )
 
 
 def _sent_bytes(entry: Entry) -> int:
     """Return what an entry adds to the size of its batch."""
-    body_bytes = len(str(entry.get("MessageBody", "")).encode())
+    body_bytes = len(str(entry.get("MessageBody", "")).encode(errors="surrogateescape"))
     try:
         attributes = read_attributes(entry.get("MessageAttributes"))
     except SqsError:
@@ -132,7 +136,8 @@ def _trace_header(entry: Entry) -> tuple[tuple[str, bytes | None], ...]:
     unknown = [name for name in attributes if name != TRACE_HEADER]
     if unknown:
         raise SqsError(
-            SqsError.INVALID_PARAMETER, f"{unknown[0]!r} is no system attribute of a message"
+            SqsError.INVALID_PARAMETER,
+            f"{unknown[0]!r} is no system attribute that can be sent; there is {TRACE_HEADER}",
         )
     return tuple((name, each.content) for name, each in attributes.items())
 

@@ -37,6 +37,10 @@ ROUTER = ShapeRouter([Route(each.path, in_full(each.call)) for each in ENDPOINTS
     [
         ("/topics/a%20b/publish", "publish {'topic': 'a b'}"),
         ("/groups/g/publish", "group {'group': 'g'}"),
+        ("/groups/a%2Fb%20%c3%a4/publish", "group {'group': 'a/b ä'}"),
+        ("/topics/%2f", "topic {'topic': '/'}"),
+        ("/topics/a%2Fpublish", "topic {'topic': 'a/publish'}"),
+        ("/topics%2Fa/publish", "Not Found"),
         ("/topics/publish", "topic {'topic': 'publish'}"),
         ("/topics//publish", "Not Found"),
         ("/others/a/publish", "Not Found"),
