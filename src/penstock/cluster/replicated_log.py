@@ -283,36 +283,37 @@ class ReplicatedLog:
         is called when the future is done, never before this returns, and sooner than what is added
         to the future: one who waits for the commit hears of it in the same turn of the loop.
         """
-        proposal = self._new_proposal(batch, b"", waits_for_commit=waits_for_commit)
+        waiter = self._new_waiter()
+        proposal = Proposal(waiter, batch, b"", len(batch.data), waits_for_commit)
         if on_settled is not None and waits_for_commit:
             proposal.on_committed = on_settled
         elif on_settled is not None:
-            proposal.waiter.add_done_callback(lambda _: on_settled())
+            waiter.add_done_callback(lambda _: on_settled())
         self._queue.add_records(proposal)
         self.flush_waiting()
-        return proposal.waiter
+        return waiter
 
     def propose_state(self, payload: bytes, *, is_sequenced: bool = False) -> asyncio.Future[Any]:
         """Append a state entry; the future gives what the machine answers once it is committed.
 
         One that is sequenced stands for a batch of a producer, and no later batch overtakes it.
         """
-        proposal = self._new_proposal(None, payload, waits_for_commit=True)
+        waiter = self._new_waiter()
+        proposal = Proposal(waiter, None, payload, len(payload))
         self._queue.add_state(proposal, is_sequenced=is_sequenced)
         self.flush_waiting()
-        return proposal.waiter
+        return waiter
 
     def propose_state_soon(self, payload: bytes) -> asyncio.Future[Any]:
         """Append a state with the next flush, or by itself when none comes in a moment.
 
         It may share its entry with others of the same flush.
         """
-        proposal = self._new_proposal(None, payload, waits_for_commit=True)
-        proposal.may_share = True
-        self._queue.add_state(proposal)
+        waiter = self._new_waiter()
+        self._queue.add_state(Proposal(waiter, None, payload, len(payload), may_share=True))
         if self._soon is None:
             self._soon = self._workplace.loop.call_later(_SOON_S, self._drain_soon)
-        return proposal.waiter
+        return waiter
 
     def _drain_soon(self) -> None:
         self._soon = None
@@ -328,17 +329,15 @@ class ReplicatedLog:
         """True when no proposal waits or is being written."""
         return not (self._in_flight or self._queue)
 
-    def _new_proposal(
-        self, batch: RecordBatch | None, payload: bytes, *, waits_for_commit: bool
-    ) -> Proposal:
+    def _new_waiter(self) -> asyncio.Future[Any]:
+        """Return what the proposer of one more entry waits for; raise when it cannot be taken."""
         self.check_writable()
         if self._queue.size_bytes > _QUEUED_BYTES_MAX:
             raise Unavailable(
                 f"{self.name} has {self._queue.size_bytes} bytes waiting for the disk,"
                 f" more than {_QUEUED_BYTES_MAX}"
             )
-        waiter = self._workplace.loop.create_future()
-        return Proposal(waiter, batch, payload, waits_for_commit=waits_for_commit)
+        return self._workplace.loop.create_future()
 
     def check_writable(self) -> None:
         """Raise when nothing can be proposed, or earlier proposals may still come true."""

@@ -24,12 +24,12 @@ class Scene:
         numbers = {"producer_id": producer_id, "producer_epoch": 0, "base_sequence": 0}
         sequence = numbers if producer_id >= 0 else {}
         batch = split_batches(encode_batch([Record(0, 0, None, name.encode(), ())], **sequence))[0]
-        proposal = Proposal(self._loop.create_future(), batch, b"", waits_for_commit=True)
+        proposal = Proposal(self._loop.create_future(), batch, b"", len(batch.data))
         self.queue.add_records(self._named(name, proposal))
         return proposal
 
     def state(self, name: str, *, is_sequenced: bool = False) -> Proposal:
-        proposal = Proposal(self._loop.create_future(), None, name.encode(), waits_for_commit=True)
+        proposal = Proposal(self._loop.create_future(), None, name.encode(), len(name))
         self.queue.add_state(self._named(name, proposal), is_sequenced=is_sequenced)
         return proposal
 
