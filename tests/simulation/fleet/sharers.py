@@ -63,6 +63,8 @@ class Sharer(Actor):
         self._busy: set[Node] = set()
         """Nodes that have not answered yet: clients have one request on its way to each."""
         self._held: dict[Node, list[Picked]] = {}
+        self._failed: dict[Node, list[Picked]] = {}
+        """Records whose answer was refused or lost: the session may hold them all the same."""
         self._is_gentle = False
 
     def hasten(self) -> None:
@@ -172,7 +174,7 @@ class Sharer(Actor):
         those = held[: 1 + int(len(held) * self._random.random())]
         self._held[node] = held[len(those) :]
         for each in those:
-            await self._acknowledge(broker, each)
+            await self._acknowledge(broker, node, each)
 
     def _say(self, broker: Broker, kind: str, picked: Picked) -> None:
         """Note what is said. It names a record: that may have come to the member once more."""
@@ -183,13 +185,13 @@ class Sharer(Actor):
 
     async def _close(self, broker: Broker, node: Node) -> None:
         """End the session: what it holds goes to others."""
-        for each in self._held.pop(node, []):
+        for each in (*self._held.pop(node, []), *self._failed.pop(node, [])):
             self._say(broker, "nack", each)
         self._speak(broker, _CLOSED, {})
         self._sessions.pop(node, None)
         await broker.share.close_session(GROUP, self._name)
 
-    async def _acknowledge(self, broker: Broker, picked: Picked) -> None:
+    async def _acknowledge(self, broker: Broker, node: Node, picked: Picked) -> None:
         draw = 0.0 if self._is_gentle else self._random.random()
         answer = _ACCEPT if draw < 0.7 else _RELEASE if draw < 0.85 else _REJECT
         topic = broker.metadata.topics.get(picked.place.topic)
@@ -201,6 +203,7 @@ class Sharer(Actor):
             said = Acknowledged(picked.place, picked.offset, [answer])
             await broker.share.acknowledge(GROUP, self._name, said)
         except PenstockError:
+            self._failed.setdefault(node, []).append(picked)
             return
         if answer == _ACCEPT:
             self.acked += 1
