@@ -42,6 +42,7 @@ from penstock.raft import (
     Write,
 )
 from penstock.raft.progress import Progress
+from penstock.record import RecordBatch
 
 Replacements = list[tuple[Any, str, Any]]
 BUGS: dict[str, Callable[[], Replacements]] = {}
@@ -283,12 +284,12 @@ def serves_after_it_was_deposed() -> Replacements:
 
 @bug
 def acknowledges_publishes_before_they_commit() -> Replacements:
-    new_proposal = ReplicatedLog._new_proposal
+    propose_records = ReplicatedLog.propose_records
 
-    def hasty(self: ReplicatedLog, batch: Any, payload: bytes, *, waits_for_commit: bool) -> Any:
-        return new_proposal(self, batch, payload, waits_for_commit=batch is None)
+    def hasty(self: ReplicatedLog, batch: RecordBatch, **given: Any) -> Any:
+        return propose_records(self, batch, **given | {"waits_for_commit": False})
 
-    return [(ReplicatedLog, "_new_proposal", hasty)]
+    return [(ReplicatedLog, "propose_records", hasty)]
 
 
 @bug
