@@ -47,8 +47,8 @@ class Lease:
             if len(event.runs) == 1
             else tuple(accumulate((end - start for start, end in event.runs), initial=0))
         )
-        # How many messages are still out.
         self.live_count = count_of(event.runs)
+        """How many messages are still out."""
         self._all = self._live = (1 << self.live_count) - 1
         self.until_ms = event.until_ms
         self.at_ms = event.at_ms

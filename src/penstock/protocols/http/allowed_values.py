@@ -18,7 +18,7 @@ _PLACE = re.compile(r" - at `\$(?P<path>[^`]*)`$")
 _STEP = re.compile(r"\.(\w+)|\[[^]]*\]")
 
 
-def allowed_instead(error: msgspec.MsgspecError, kind: type) -> str:
+def allowed_instead(error: Exception, kind: type) -> str:
     """Return what is to be said behind an error about a body of a kind; mostly nothing."""
     told = str(error)
     place = _PLACE.search(told)

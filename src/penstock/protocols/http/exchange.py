@@ -78,13 +78,10 @@ def decode_body(body: bytes, kind: type[Body], *, name: str = "the body") -> Bod
     try:
         decoder: msgspec.json.Decoder[Body] = _DECODERS.get(kind) or _new_decoder(kind)
         return decoder.decode(body or b"{}")
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         shown = body[:200].decode(errors="replace")
         instead = allowed_instead(error, kind)
         raise InvalidRequest(f"{name} is {shown!r}: {error}{instead}") from error
-    except UnicodeDecodeError as error:
-        shown = body[:200].decode(errors="replace")
-        raise InvalidRequest(f"{name} is {shown!r}: {error}") from error
     except RecursionError:
         shown = body[:200].decode(errors="replace")
         raise InvalidRequest(f"{name} is {shown!r}: it is nested too deeply") from None
