@@ -216,8 +216,8 @@ def reports_a_write_before_it_is_on_disk() -> Replacements:
 def reports_the_mark_of_a_write_that_is_only_begun() -> Replacements:
     take_entries = ReplicaStorage._take_entries
 
-    def take(self: ReplicaStorage, job: Any) -> None:
-        take_entries(self, job)
+    def take(self: ReplicaStorage, job: Any, now_ms: int) -> None:
+        take_entries(self, job, now_ms)
         if len(self._writes) > job.writes and job.mark is not None:
             job.mark = self._writes[job.writes].mark
 
@@ -273,7 +273,7 @@ def applies_what_is_not_committed() -> Replacements:
 @bug
 def serves_before_it_knows_what_is_committed() -> Replacements:
     return [
-        (ReplicatedLog, "is_serving", property(lambda self: self.raft.role is Role.LEADER)),
+        (ReplicatedLog, "_may_serve", lambda self: self.raft.role is Role.LEADER),
     ]
 
 

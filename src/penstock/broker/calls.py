@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, TypeVar
 import msgspec
 
 from penstock.cluster import Cluster, RequestKind
-from penstock.errors import NotLeader, Unavailable
+from penstock.errors import NotLeader, PenstockError, Unavailable
 from penstock.ids import NodeId, TopicPartition
 
 Request = TypeVar("Request", bound=msgspec.Struct)
@@ -44,7 +44,7 @@ class Calls:
         assert verb not in self._verbs, f"{verb} is served already"
         self._verbs[verb] = _Verb(request, run)
 
-    async def ask(
+    def ask(
         self,
         place: TopicPartition,
         verb: str,
@@ -53,16 +53,29 @@ class Calls:
         *,
         wait_ms: int = 0,
         answer_s: float = _ANSWER_TIMEOUT_S,
-    ) -> Reply:
+    ) -> Awaitable[Reply]:
         """Carry out a verb on the leader of `place`; `wait_ms` is how long it may wait there.
 
         Another node must answer within `answer_s` beside that.
         """
-        group = self._cluster.replicas_of(place).group
-        leader = self._known_leader(group)
+        leader = self._leader_now(place)
+        if wait_ms:
+            answer_s += wait_ms / 1000
         if leader is None:
-            leader = await self._wait_leader(place, group)
-        return await self.ask_node(leader, verb, request, reply, answer_s=answer_s + wait_ms / 1000)
+            return self._ask_when_led(place, verb, request, reply, answer_s=answer_s)
+        return self.ask_node(leader, verb, request, reply, answer_s=answer_s)
+
+    async def _ask_when_led(
+        self,
+        place: TopicPartition,
+        verb: str,
+        request: msgspec.Struct,
+        reply: type[Reply],
+        *,
+        answer_s: float,
+    ) -> Reply:
+        leader = await self._wait_leader(place, self._cluster.replicas_of(place).group)
+        return await self.ask_node(leader, verb, request, reply, answer_s=answer_s)
 
     def ask_node(
         self,
@@ -115,6 +128,14 @@ class Calls:
             elif not isinstance(answer, Unavailable):
                 raise answer
         return found
+
+    def _leader_now(self, place: TopicPartition) -> NodeId | None:
+        """Return who leads a partition; None when nobody does or there is no such partition."""
+        try:
+            return self._known_leader(self._cluster.replicas_of(place).group)
+        except PenstockError:
+            # It is raised to the one who waits.
+            return None
 
     def _known_leader(self, group: int) -> NodeId | None:
         """Return who leads a group, unless that is this node and it is not ready to."""

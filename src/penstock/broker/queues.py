@@ -74,7 +74,8 @@ class Queues:
         self._topic_turn = itertools.count()
         self._node_turn = itertools.count()
         self._partition_turn = itertools.count()
-        self._leaders: dict[str, tuple[int, dict[int, list[int]]]] = {}
+        # By topic: the version of what is known, and partitions by the node that leads them.
+        self._leaders: dict[str, tuple[int, list[tuple[int, list[int]]]]] = {}
         calls.serve("queue.receive", _Receive, self._receive_here)
 
     # Receiving.
@@ -171,7 +172,7 @@ class Queues:
         await self._make_sure_of_groups(requests)
         # Whoever asks must hear what became of the acks, and hears of trouble by asking again.
         try:
-            messages = await self._receive_within(requests, wait_ms=0)
+            messages = await self._receive_now(requests)
         except Unavailable:
             messages = []
         outcomes = await ack()
@@ -190,14 +191,24 @@ class Queues:
         loop = asyncio.get_running_loop()
         until_s = loop.time() + wait_ms / 1000
         while True:
-            for request in requests:
-                messages = await self._receive_anywhere(request)
-                if messages:
-                    return messages
-            if loop.time() >= until_s:
-                return []
+            messages = await self._receive_now(requests)
+            if messages or loop.time() >= until_s:
+                return messages
             topics = [each.topic for each in requests]
             await self.wait_any(topics, requests[0].group, requests[0].consumer, until_s=until_s)
+
+    def _receive_now(self, requests: Sequence[_Receive]) -> Coroutine[Any, Any, list[Message]]:
+        """Return what the first of the topics has that has anything."""
+        if len(requests) == 1:
+            return self._receive_anywhere(requests[0])
+        return self._receive_first(requests)
+
+    async def _receive_first(self, requests: Sequence[_Receive]) -> list[Message]:
+        for request in requests:
+            messages = await self._receive_anywhere(request)
+            if messages:
+                return messages
+        return []
 
     async def wait_any(
         self,
@@ -211,7 +222,7 @@ class Queues:
         """Return when one of these topics may have something, or when there may be others."""
         loop = asyncio.get_running_loop()
         begin_s = loop.time()
-        wanted = {topic: self._by_leader(topic) for topic in topics}
+        wanted = {topic: dict(self._by_leader(topic)) for topic in topics}
         await self.arrivals.wait(
             wanted, group, consumer, until_s=until_s, awaits_topics=awaits_topics
         )
@@ -221,8 +232,7 @@ class Queues:
     async def _receive_anywhere(self, request: _Receive) -> list[Message]:
         by_leader = self._by_leader(request.topic)
         failure: PenstockError | None = None
-        for node in _in_turn(sorted(by_leader), self._node_turn):
-            partitions = by_leader[node]
+        for node, partitions in _in_turn(by_leader, self._node_turn):
             try:
                 if node == self._cluster.member.node:
                     messages = await self._collect(request, partitions)
@@ -248,8 +258,8 @@ class Queues:
             self.arrivals.found(node, request.topic, request.group)
         return messages
 
-    def _by_leader(self, topic: str) -> dict[int, list[int]]:
-        """Return the topic's partitions by the node that leads them."""
+    def _by_leader(self, topic: str) -> list[tuple[int, list[int]]]:
+        """Return the nodes that lead partitions of the topic, each with those that it leads."""
         version = self._cluster.version
         known = self._leaders.get(topic)
         if known is not None and known[0] == version:
@@ -259,8 +269,9 @@ class Queues:
             leader = self._cluster.leaders.leader_of(replicas.group)
             if leader is not None and leader.node >= 0:
                 by_leader.setdefault(leader.node, []).append(number)
-        self._leaders[topic] = (version, by_leader)
-        return by_leader
+        found = sorted(by_leader.items())
+        self._leaders[topic] = (version, found)
+        return found
 
     async def close(self) -> None:
         """Stop waiting for other nodes."""
@@ -278,7 +289,8 @@ class Queues:
                 queue = self._cluster.partition(TopicPartition(request.topic, number)).queue
                 if request.group not in queue.groups:
                     await queue.create_group(request.group, queue.start_offset)
-                await queue.wait_ready(request.group, request.consumer)
+                if not queue.log.is_alone:
+                    await queue.wait_ready(request.group, request.consumer)
                 delivery = queue.receive_nowait(
                     request.group,
                     count_max=request.count_max - len(messages),

@@ -132,7 +132,8 @@ class Settlement:
     ) -> list[Outcome]:
         """Ack messages of one delivery that follow each other."""
         partition, delivery, start = first
-        if partition >= await self._partitions_of(topic):
+        known = self._cluster.metadata.topics.get(topic)
+        if partition >= (known.partitions if known else await self._partitions_of(topic)):
             return await self._ack_each(topic, group, receipts)
         count = len(receipts)
         part = Part(delivery, [(start, start + count)])

@@ -54,17 +54,13 @@ class InFlight:
         if proposal.on_committed is not None:
             self._committed.append(proposal.on_committed)
 
-    def state_applied(self, first: Proposal, result: Any) -> None:
+    def state_applied(self, proposal: Proposal, result: Any) -> None:
         """Answer for a state, or for all states that share its entry."""
-        second = self.take(first.index)
-        if second is None:
-            first.succeed(result)
+        if not proposal.sharing:
+            proposal.succeed(result)
             return
-        sharing = [first, second]
-        while (another := self.take(first.index)) is not None:
-            sharing.append(another)
-        for proposal, each in zip(sharing, result, strict=True):
-            proposal.settle(each)
+        for each, own in zip(proposal.sharing, result, strict=True):
+            each.settle(own)
 
     def tell_committed(self) -> None:
         """Call all who asked for it; what goes wrong with one of them is its own affair."""
@@ -80,12 +76,18 @@ class InFlight:
     def doubt(self, error: PenstockError) -> None:
         """Refuse everybody; the entries may be stored all the same."""
         for proposal in self._proposals:
-            proposal.fail(error)
+            refuse(proposal, error)
             self.doubtful_index = proposal.index
 
     def fail(self, error: PenstockError) -> None:
         """Refuse everybody, and wait for nothing any more."""
         for proposal in self._proposals:
-            proposal.fail(error)
+            refuse(proposal, error)
         self._proposals.clear()
         self.doubtful_index = EntryIndex(0)
+
+
+def refuse(proposal: Proposal, error: PenstockError) -> None:
+    """Refuse the one whose entry it is, or all who share it."""
+    for each in proposal.sharing or (proposal,):
+        each.fail(error)

@@ -195,7 +195,8 @@ class PartitionQueue:
     async def wait_ready(self, group: str, consumer: str) -> None:
         """Before messages go out, make sure that no other leader has settled them meanwhile.
 
-        A leader that was replaced without knowing it would hand out what was acked elsewhere.
+        A leader that was replaced without knowing it would hand out what was acked elsewhere. One
+        that is alone cannot be.
         """
         if not self.log.is_alone and self.has_ready(group, consumer):
             await self.log.wait_current()

@@ -1,7 +1,7 @@
 """What waits to become an entry of a log, and who waits for it."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
@@ -26,6 +26,8 @@ class Proposal(msgspec.Struct, eq=False):
     """Called in the same turn of the loop in which the waiter gets its result."""
     index: EntryIndex = EntryIndex(-1)
     offset: Offset = Offset(-1)
+    sharing: "Sequence[Proposal]" = ()
+    """All whose states are in its entry, on the first of them; none when it has one for itself."""
 
     def succeed(self, result: Any) -> None:
         """Answer whoever still waits."""

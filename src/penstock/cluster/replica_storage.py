@@ -58,14 +58,14 @@ RAFT_KINDS = {kind: raft_kind for raft_kind, kind in LOG_KINDS.items()}
 class _Job(msgspec.Struct):
     """What one visit to the disk does, and what it proves when it returns."""
 
-    hard_states: list[HardState] = []
-    install: Snapshot | None = None
-    truncate_from: EntryIndex | None = None
     flush: Flush | None = None
     mark: Mark | None = None
     # How many writes it finishes, and how many entries of the one after that it takes.
     writes: int = 0
     entries: int = 0
+    hard_states: list[HardState] = []
+    install: Snapshot | None = None
+    truncate_from: EntryIndex | None = None
     duration_s: float = 0.0
     ran_on_loop: bool = False
 
@@ -273,25 +273,27 @@ class ReplicaStorage:
     # Putting a job together.
 
     def _next_job(self) -> _Job:
-        job = _Job()
         first = self._writes[0]
-        if _is_cut(first):
+        if first.truncate_from is not None or first.snapshot is not None:
             # Both must be durable before their place is taken; the entries go with the next job.
             self._is_cutting = True
-            job.install = first.snapshot
-            job.truncate_from = first.truncate_from
             self._writes[0] = Write(first.mark, None, None, first.entries, first.hard_state)
-            return job
-        self._take_entries(job)
+            return _Job(install=first.snapshot, truncate_from=first.truncate_from)
+        now_ms = self._workplace.clock.now_ms()
+        if len(self._writes) == len(first.entries) == 1 and first.hard_state is None:
+            # One entry, and nothing else: there is nothing to choose.
+            self._append(first.entries[0], now_ms)
+            return _Job(flush=self._log.take_flush(), mark=first.mark, writes=1)
+        job = _Job()
+        self._take_entries(job, now_ms)
         job.flush = self._log.take_flush()
         return job
 
-    def _take_entries(self, job: _Job) -> None:
+    def _take_entries(self, job: _Job, now_ms: int) -> None:
         """Append entries of one write after another, as far as one flush can take them.
 
         The first write cuts nothing.
         """
-        now_ms = self._workplace.clock.now_ms()
         size_bytes = 0
         has_state = False
         position = self._taken

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, Final, Protocol
 
 from penstock.cluster.current_reads import CurrentReads
-from penstock.cluster.in_flight import InFlight
+from penstock.cluster.in_flight import InFlight, refuse
 from penstock.cluster.learner_pace import LearnerPace
 from penstock.cluster.log_view import StoredLog
 from penstock.cluster.machine import EntryReader, Machine
@@ -138,7 +138,8 @@ class ReplicatedLog:
         # Entries that were written in this run and are not applied yet.
         self._unapplied: deque[Entry] = deque()
         self._is_closed = False
-        self._was_serving = False
+        self.is_serving = False
+        """True on a leader that has applied everything that was committed before its term."""
         self._watchers: set[Callable[[], None]] = set()
         self._applied_waiters: list[tuple[int, asyncio.Future[None]]] = []
         self._current_reads = CurrentReads(workplace.loop)
@@ -240,9 +241,7 @@ class ReplicatedLog:
         """The node that leads, as far as this replica knows."""
         return self.raft.leader
 
-    @property
-    def is_serving(self) -> bool:
-        """True on a leader that has applied everything that was committed before its term."""
+    def _may_serve(self) -> bool:
         is_leading = self.raft.role is _LEADER and self.applied_index >= self._reign_start
         return is_leading and self.failure is None and not self._is_closed
 
@@ -381,13 +380,15 @@ class ReplicatedLog:
     def _propose_bundle(self, taken: deque[Proposal]) -> None:
         """Turn the first proposals, as many as may share an entry, into one."""
         bundle = sharing_an_entry(taken)
-        payload = bundle[0].payload
+        first = bundle[0]
+        payload = first.payload
         if len(bundle) > 1:
             payload = self.machine.bundle([proposal.payload for proposal in bundle])
-        index = self.raft.propose(RaftKind.STATE, payload)
-        for proposal in bundle:
-            proposal.index = index
-            self._in_flight.add(taken.popleft())
+            first.sharing = bundle
+        first.index = self.raft.propose(RaftKind.STATE, payload)
+        self._in_flight.add(first)
+        for _ in bundle:
+            taken.popleft()
 
     def _persisted(self, mark: Mark) -> None:
         self._in_flight.persisted(mark.index)
@@ -462,27 +463,35 @@ class ReplicatedLog:
         try:
             while self.failure is None and (effects := self.raft.ready()) is not None:
                 self._carry_out(effects)
-                if self.raft.is_spent:
+                if not effects.has_more:
                     break
         except Corruption as damage:
             self.fail(damage)
 
     def _carry_out(self, effects: Effects) -> None:
-        if effects.leadership is not None:
+        has_more = effects.has_more
+        if has_more and effects.leadership is not None:
             self._leadership_changed()
         # Followers have the longer way to go. What has to wait for a write, the core holds back.
         for message in effects.messages:
             self._transport.send(self.identity.group, message)
-            if self._learner_pace is not None and isinstance(message, Append):
+            if has_more and self._learner_pace is not None and isinstance(message, Append):
                 self._learner_pace.sent(message)
-        if effects.write is not None:
-            self._take_back_cut(effects.write)
-            self._unapplied.extend(effects.write.entries)
-            self._storage.write(effects.write)
-        for order in effects.replications:
-            self._replicate(order)
+        write = effects.write
+        if write is not None:
+            if write.truncate_from is not None or write.snapshot is not None:
+                self._take_back_cut(write)
+            self._unapplied.extend(write.entries)
+            self._storage.write(write)
+        if has_more:
+            for order in effects.replications:
+                self._replicate(order)
         if effects.apply_start < effects.apply_end:
             self._apply(effects.apply_start, effects.apply_end)
+        if has_more:
+            self._answer_reads(effects)
+
+    def _answer_reads(self, effects: Effects) -> None:
         if effects.reads or effects.reads_refused:
             self._current_reads.settle(effects)
         if effects.snapshot_wanted is not None:
@@ -540,7 +549,7 @@ class ReplicatedLog:
         self._wake_watchers()
 
     def _notice_leadership(self) -> None:
-        self._was_serving = self.is_serving
+        self.is_serving = self._may_serve()
         self.on_leadership()
 
     @property
@@ -603,12 +612,11 @@ class ReplicatedLog:
             self._apply_entry(entry)
         self.applied_index = EntryIndex(end - 1)
         self.raft.applied(self.applied_index)
-        was_serving = self._was_serving
-        if self.is_serving != was_serving:
+        if not self.is_serving and self._may_serve():
             self._notice_leadership()
         # Those who publish wait for this; everybody else can wait for them.
         self._in_flight.tell_committed()
-        if was_serving or self._was_serving:
+        if self.is_serving:
             self._wake_watchers()
         while self._applied_waiters and self._applied_waiters[0][0] < end:
             waiter = self._applied_waiters.pop(0)[1]
@@ -651,7 +659,7 @@ class ReplicatedLog:
             result = self.machine.apply_state(state)
         except PenstockError as refusal:
             if proposal is not None:
-                proposal.fail(refusal)
+                refuse(proposal, refusal)
         else:
             if proposal is not None:
                 self._in_flight.state_applied(proposal, result)
@@ -757,6 +765,7 @@ class ReplicatedLog:
         if self.failure is not None:
             return
         self.failure = failure
+        self.is_serving = False
         logger.error("replica failed", extra={"log": self.name, "reason": str(failure)})
         self._storage.fail(failure)
         self._fail_proposals(failure)
@@ -782,6 +791,7 @@ class ReplicatedLog:
         if self._is_closed:
             return
         self._is_closed = True
+        self.is_serving = False
         await self._storage.stop()
         closed = NotLeader(f"{self.name} is closed on this node")
         self._fail_proposals(closed)

@@ -21,6 +21,8 @@ entries always are, and then the records before them are too, those of earlier f
 state entry whose preceding records are lost has lost its place and is cut.
 """
 
+import msgspec
+
 from penstock.log.ahead import SMALL_BYTES
 from penstock.log.disk import Buffer
 from penstock.log.index import HEADER_BYTES, ROW_BYTES
@@ -31,64 +33,32 @@ from penstock.log.settings import LogSettings
 _SLIGHT_ENTRIES_MAX = 4
 
 
-class Flush:
-    """Bytes on their way to the files of one segment."""
+class Flush(msgspec.Struct, eq=False):
+    """Bytes on their way to the files of one segment, from these positions on.
 
-    __slots__ = (
-        "_creates",
-        "_follows_unsynced",
-        "_log_buffers",
-        "_rows",
-        "_seals",
-        "_settings",
-        "_state_buffers",
-        "end_log_bytes",
-        "first_row",
-        "log_position",
-        "next_index",
-        "segment",
-        "size_bytes",
-        "state_position",
-    )
+    Nothing is appended to the segment from when the flush is taken until it has run.
+    """
 
-    def __init__(
-        self, segment: Segment, settings: LogSettings, *, follows_unsynced: bool = False
-    ) -> None:
-        self.segment = segment
-        self.first_row = segment.table.count
-        self.log_position = segment.log_bytes
-        self.state_position = segment.state_bytes
-        self.end_log_bytes = segment.log_bytes
-        self.size_bytes = 0
-        """Bytes of .log and .state that the flush writes."""
-        self.next_index = segment.table.next_index
-        self._settings = settings
-        self._follows_unsynced = follows_unsynced
-        self._log_buffers: list[Buffer] = []
-        self._state_buffers: list[Buffer] = []
-        self._rows: list[Buffer] = []
-        self._creates = False
-        self._seals: Segment | None = None
-
-    def begin_segment(self, sealed: Segment | None) -> None:
-        """Let the flush put its segment on disk first, after sealing the one before."""
-        self._creates = True
-        self._seals = sealed
-
-    @property
-    def creates_segment(self) -> bool:
-        """True when the flush puts its segment on disk first."""
-        return self._creates
+    segment: Segment
+    settings: LogSettings
+    first_row: int
+    log_position: int
+    state_position: int
+    follows_unsynced: bool = False
+    """Whether records of earlier flushes may be lost in a power cut."""
+    size_bytes: int = 0
+    """Bytes of .log and .state that the flush writes."""
+    creates_segment: bool = False
+    """Whether the flush puts its segment on disk first, after sealing the one before."""
+    sealed: Segment | None = None
+    log_buffers: list[Buffer] = []
+    state_buffers: list[Buffer] = []
+    rows: list[bytes] = []
 
     @property
     def has_state(self) -> bool:
         """True when a state entry is part of this flush."""
-        return bool(self._state_buffers)
-
-    @property
-    def is_empty(self) -> bool:
-        """True when nothing was appended."""
-        return not self._rows
+        return bool(self.state_buffers)
 
     @property
     def is_slight(self) -> bool:
@@ -97,30 +67,26 @@ class Flush:
         A consumer that acks what it received writes two of these: its lease and its ack. The first
         flush of a segment is none: it has files to create.
         """
-        most = 1 if self._log_buffers else _SLIGHT_ENTRIES_MAX
-        return len(self._rows) <= most and not self._creates
+        most = 1 if self.log_buffers else _SLIGHT_ENTRIES_MAX
+        return len(self.rows) <= most and not self.creates_segment
 
     @property
     def is_synced(self) -> bool:
         """True when the end of `run` means that a power cut keeps the entries."""
-        return self._settings.sync_records or self.has_state
+        return self.settings.sync_records or bool(self.state_buffers)
 
     def add_records(self, batch: memoryview, row: bytes) -> None:
         """Add a stamped batch and its row."""
-        assert not self._state_buffers, "records go before the state entries of a flush"
-        self._log_buffers.append(batch)
-        size_bytes = len(batch)
-        self.end_log_bytes += size_bytes
-        self.size_bytes += size_bytes
-        self._rows.append(row)
-        self.next_index += 1
+        assert not self.state_buffers, "records go before the state entries of a flush"
+        self.log_buffers.append(batch)
+        self.size_bytes += len(batch)
+        self.rows.append(row)
 
     def add_state(self, entry: bytes, row: bytes) -> None:
         """Add a packed state entry and its row."""
-        self._state_buffers.append(entry)
+        self.state_buffers.append(entry)
         self.size_bytes += len(entry)
-        self._rows.append(row)
-        self.next_index += 1
+        self.rows.append(row)
 
     def run(self) -> None:
         """Write and sync; runs in a thread and touches nothing but files.
@@ -128,30 +94,29 @@ class Flush:
         An `OSError` means that a write failed and the flush can be abandoned; `StorageFailed`
         means that a sync failed and the log must not be used any more.
         """
-        if self._creates:
-            if self._seals is not None:
+        if self.creates_segment:
+            if self.sealed is not None:
                 # Recovery scans only the last segment, so this one must be durable, rows included.
-                sealed = self._seals.files
-                self._seals.cut_ahead()
-                self._seals.sync(sealed.log, sealed.state, sealed.index)
+                files = self.sealed.files
+                self.sealed.cut_ahead()
+                self.sealed.sync(files.log, files.state, files.index)
             self.segment.create_files()
         files = self.segment.files
-        if self._log_buffers:
-            files.log.write_at(self.log_position, self._log_buffers)
-        if self._state_buffers:
-            files.state.write_at(self.state_position, self._state_buffers)
-        files.index.write_at(HEADER_BYTES + self.first_row * ROW_BYTES, [b"".join(self._rows)])
+        if self.log_buffers:
+            files.log.write_at(self.log_position, self.log_buffers)
+        if self.state_buffers:
+            files.state.write_at(self.state_position, self.state_buffers)
+        files.index.write_at(HEADER_BYTES + self.first_row * ROW_BYTES, [b"".join(self.rows)])
         if self.size_bytes <= SMALL_BYTES:
             self._write_ahead(files)
-        if self.is_synced and (self._log_buffers or self._follows_unsynced):
+        if self.is_synced and (self.log_buffers or self.follows_unsynced):
             self.segment.sync(files.log)
-        if self._state_buffers:
+        if self.state_buffers:
             self.segment.sync(files.state)
 
     def _write_ahead(self, files: SegmentFiles) -> None:
-        segment, settings = self.segment, self._settings
-        if self._log_buffers and settings.sync_records:
-            segment.log_ahead.extend(files.log, self.end_log_bytes, settings.segment_bytes)
-        if self._state_buffers:
-            end = self.state_position + sum(map(len, self._state_buffers))
-            segment.state_ahead.extend(files.state, end, settings.segment_bytes)
+        segment, settings = self.segment, self.settings
+        if self.log_buffers and settings.sync_records:
+            segment.log_ahead.extend(files.log, segment.log_bytes, settings.segment_bytes)
+        if self.state_buffers:
+            segment.state_ahead.extend(files.state, segment.state_bytes, settings.segment_bytes)

@@ -34,6 +34,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import IntEnum
+from functools import partial
 from typing import NamedTuple
 
 from crc32c import crc32c
@@ -99,6 +100,10 @@ class Row(NamedTuple):
         """Return the row as it stands in the file."""
         packed = _ROW.pack(*self)
         return packed + _CRC.pack(crc32c(packed))
+
+
+# Made from its fields as a tuple: every entry has one, and its own constructor is a call more.
+make_row: Callable[[tuple[int, ...]], Row] = partial(tuple.__new__, Row)
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,7 +25,15 @@ from penstock.log.compaction import finish_interrupted_swap
 from penstock.log.disk import Disk, cut_anew
 from penstock.log.doubt import load_doubt
 from penstock.log.flush import Flush
-from penstock.log.index import HEADER_BYTES, ROW_BYTES, EntryKind, IndexHeader, IndexTable, Row
+from penstock.log.index import (
+    HEADER_BYTES,
+    ROW_BYTES,
+    EntryKind,
+    IndexHeader,
+    IndexTable,
+    Row,
+    make_row,
+)
 from penstock.log.recovery import recover
 from penstock.log.scrub import fault_in_batch
 from penstock.log.segment import (
@@ -176,8 +184,8 @@ class PartitionLog:
         offset = table.next_offset
         if header.base_offset != offset or header.leader_epoch != term:
             stamp(data, offset, term)
-        row = table.append(
-            Row(
+        row = make_row(
+            (
                 term,
                 _RECORDS,
                 header.last_offset_delta + 1,
@@ -189,7 +197,7 @@ class PartitionLog:
                 table.next_index - self._synced_index,
             )
         )
-        flush.add_records(data, row)
+        flush.add_records(data, table.append(row))
         segment.log_bytes += size_bytes
         return Offset(offset)
 
@@ -202,16 +210,18 @@ class PartitionLog:
         table = segment.table
         index, next_offset = table.next_index, table.next_offset
         packed = StateEntry(index, term, next_offset, payload, kind).pack()
-        row = Row(
-            term,
-            kind,
-            0,
-            len(packed),
-            next_offset,
-            segment.log_bytes,
-            segment.state_bytes,
-            table.max_timestamp,
-            index - self._synced_index,
+        row = make_row(
+            (
+                term,
+                kind,
+                0,
+                len(packed),
+                next_offset,
+                segment.log_bytes,
+                segment.state_bytes,
+                table.max_timestamp,
+                index - self._synced_index,
+            )
         )
         flush.add_state(packed, table.append(row))
         segment.state_bytes += len(packed)
@@ -221,14 +231,22 @@ class PartitionLog:
         assert self._running_flush is None, "a flush is still running"
         active = self.segments[-1] if self.segments else None
         if active is not None and not self._is_full(active, size_bytes, now_ms):
-            is_behind = self._synced_index < active.table.next_index
-            flush = self._open_flush = Flush(active, self.settings, follows_unsynced=is_behind)
+            table = active.table
+            flush = self._open_flush = Flush(
+                active,
+                self.settings,
+                table.count,
+                active.log_bytes,
+                active.state_bytes,
+                self._synced_index < table.next_index,
+            )
             return flush
         header = IndexHeader(self.next_index, self.next_offset, self.last_term, now_ms)
         segment = new_segment(self._disk, self.directory, header)
         self.segments.append(segment)
-        flush = self._open_flush = Flush(segment, self.settings)
-        flush.begin_segment(active)
+        flush = self._open_flush = Flush(
+            segment, self.settings, 0, 0, 0, creates_segment=True, sealed=active
+        )
         return flush
 
     def _is_full(self, segment: Segment, size_bytes: int, now_ms: int) -> bool:
@@ -250,11 +268,12 @@ class PartitionLog:
         assert flush is self._running_flush
         self._running_flush = None
         segment = flush.segment
-        segment.written_log_bytes = flush.end_log_bytes
-        segment.written_rows = segment.table.count
-        self.written_index = EntryIndex(flush.next_index)
+        table = segment.table
+        segment.written_log_bytes = segment.log_bytes
+        segment.written_rows = table.count
+        self.written_index = next_index = EntryIndex(table.next_index)
         if flush.is_synced:
-            self._synced_index = EntryIndex(flush.next_index)
+            self._synced_index = next_index
         if flush.first_row == 0 and len(self.segments) > 1:
             self._map_sealed(self.segments[-2])
 

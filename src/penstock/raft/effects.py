@@ -91,20 +91,26 @@ class Effects(Value, frozen=True):
 
     write: Write | None
     messages: Sequence[Message]
-    replications: Sequence[Replicate]
     commit_index: EntryIndex
     """Entries up to here are persisted on a majority and may be acknowledged to producers."""
     apply_start: int
     apply_end: int
     """Committed entries to apply, half open. All of them are persisted here, too."""
-    reads: Sequence[ReadState]
-    reads_refused: Sequence[int]
+    has_more: bool = False
+    """Whether any field below is set, or another bundle may follow when this is carried out.
+
+    Reads may become ready when entries are applied, and learners get one message with each bundle.
+    Everything else waits for something new to happen.
+    """
+    replications: Sequence[Replicate] = ()
+    reads: Sequence[ReadState] = ()
+    reads_refused: Sequence[int] = ()
     """Contexts of reads that this replica can no longer answer: ask again."""
-    snapshot_wanted: InstallSnapshot | None
+    snapshot_wanted: InstallSnapshot | None = None
     """Fetch this aside, then call `snapshot_fetched` or `snapshot_failed`.
 
     One of the two must follow, because until then no other offer of this leader is taken. A newer
     one replaces it: the older fetch may be given up.
     """
-    leadership: Leadership | None
+    leadership: Leadership | None = None
     """Set when role, term or leader changed."""

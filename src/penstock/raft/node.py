@@ -322,7 +322,8 @@ class RaftNode(RestRules):
         if self.role is _LEADER:
             if self._read_queue.is_round_wanted:
                 self._start_read_round()
-            self._replicate()
+            if self._progress_list:
+                self._replicate()
         log = self._log
         write = None
         if log.has_write or self._is_hard_changed:
@@ -335,37 +336,36 @@ class RaftNode(RestRules):
             if write is None and not self._has_news():
                 return None
             apply_last = self._apply_given
+        messages, self._messages = self._messages, []
+        apply_start = self._apply_given + 1
+        self._apply_given = apply_last
+        self._reported_commit = commit_index
+        if not (
+            self._replications
+            or self._reads
+            or self._reads_refused
+            or self._snapshot_wanted
+            or self._leadership
+            or self._memberships.current.learners
+        ):
+            return Effects(write, messages, commit_index, apply_start, apply_last + 1)
         effects = Effects(
             write,
-            self._messages,
-            self._replications,
+            messages,
             commit_index,
-            self._apply_given + 1,
+            apply_start,
             apply_last + 1,
-            self._take_reads() if self._reads else (),
+            True,
+            self._replications,
+            self._take_reads(),
             self._reads_refused,
             self._snapshot_wanted,
             self._leadership,
         )
-        self._messages = []
-        if self._replications:
-            self._replications = []
-        if self._reads_refused:
-            self._reads_refused = []
-        self._apply_given = apply_last
-        self._reported_commit = commit_index
-        self._snapshot_wanted = None
-        self._leadership = None
+        self._replications = []
+        self._reads_refused = []
+        self._snapshot_wanted = self._leadership = None
         return effects
-
-    @property
-    def is_spent(self) -> bool:
-        """True when the bundle that was taken last leaves nothing for another one.
-
-        Reads may become ready when entries are applied, and learners get one message with each
-        bundle. Everything else waits for something new to happen.
-        """
-        return not (self._reads or self._memberships.current.learners)
 
     def _has_news(self) -> bool:
         return bool(

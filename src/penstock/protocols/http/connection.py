@@ -23,6 +23,7 @@ from collections.abc import Iterable, Mapping
 from http import HTTPStatus
 from typing import Any, ClassVar
 
+import msgspec
 from uvicorn.config import Config
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.server import ServerState
@@ -46,34 +47,20 @@ class _Unheard:
         """Wake nobody."""
 
 
-class _Visit:
+class _Visit(msgspec.Struct, eq=False):
     """A request on the short way, as uvicorn sees it."""
-
-    __slots__ = (
-        "disconnected",
-        "goal",
-        "head",
-        "keep_alive",
-        "names",
-        "parts",
-        "response_complete",
-        "task",
-    )
 
     message_event: ClassVar[_Unheard] = _Unheard()
 
-    def __init__(
-        self, goal: Shortcut | GuestDoor, names: Mapping[str, str], *, keep_alive: bool
-    ) -> None:
-        self.goal = goal
-        self.names = names
-        self.keep_alive = keep_alive
-        # The request without its body, for a guest's door.
-        self.head: WholeRequest | None = None
-        self.parts: list[bytes] = []
-        self.disconnected = False
-        self.response_complete = False
-        self.task: asyncio.Task[None] | None = None
+    goal: Shortcut | GuestDoor
+    names: Mapping[str, str]
+    keep_alive: bool
+    parts: list[bytes] = []
+    head: WholeRequest | None = None
+    """The request without its body, for a guest's door."""
+    disconnected: bool = False
+    response_complete: bool = False
+    task: asyncio.Task[None] | None = None
 
     def give_up(self) -> None:
         """The caller has left: messages that it waits for must not be handed out to nobody."""
@@ -174,7 +161,7 @@ class Connection(HttpToolsProtocol):
         if not 0 <= self._length <= goal.body_bytes_max:
             return None
         keep_alive = self.parser.get_http_version() != "1.0" and self.parser.should_keep_alive()
-        visit = _Visit(goal, names, keep_alive=keep_alive)
+        visit = _Visit(goal, names, keep_alive)
         if isinstance(goal, GuestDoor):
             visit.head = self._head()
         return visit

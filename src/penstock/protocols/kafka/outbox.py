@@ -39,6 +39,7 @@ class Outbox:
         # How much of the first part is gone already.
         self._sent_bytes = 0
         self._is_waiting = False
+        self._is_closed = False
         self._on_drained = on_drained
         self._on_lost = on_lost
 
@@ -49,14 +50,24 @@ class Outbox:
 
     def send(self, parts: list[Part]) -> None:
         """Send parts in order, now as far as the socket takes them; none after `close`."""
-        if self._socket.fileno() < 0:
+        if self._is_closed:
             return
         was_blocked = bool(self._queue)
         try:
-            self._queue.extend(parts if len(parts) == 1 else _joined(parts))
+            if len(parts) > 1:
+                parts = _joined(parts)
+            if not was_blocked and len(parts) == 1 and isinstance(parts[0], bytes):
+                # Most answers are small, and the socket takes them whole.
+                self._sent_bytes = self._socket.send(parts[0])
+                if self._sent_bytes == len(parts[0]):
+                    self._sent_bytes = 0
+                    return
+        except BlockingIOError:
+            pass
         except OSError as error:
             self._lose(error)
             return
+        self._queue.extend(parts)
         if not was_blocked:
             self._push()
 
@@ -113,8 +124,9 @@ class Outbox:
     def close(self) -> None:
         """Drop what was not sent."""
         self._queue.clear()
-        if self._socket.fileno() < 0:
+        if self._is_closed:
             return
+        self._is_closed = True
         if self._is_waiting:
             self._is_waiting = False
             self._loop.remove_writer(self._socket.fileno())

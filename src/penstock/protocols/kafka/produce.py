@@ -9,6 +9,7 @@ on disk on a majority of the replicas.
 """
 
 import struct
+from functools import lru_cache
 
 import msgspec
 
@@ -42,6 +43,15 @@ _ACKS_AND_TIMEOUT = struct.Struct(">hi")
 # The length of a transactional id that is null, acks, timeout, number of topics.
 _PLAIN_HEAD = struct.Struct(">hhii")
 _PLAIN_PARTITION = struct.Struct(">ii")
+# The number of partitions, and of the first of them.
+_COUNT_AND_NUMBER = struct.Struct(">ii")
+# Lengths that are one byte each: transactional id, acks, timeout, number of topics, name.
+_FLEXIBLE_HEAD = struct.Struct(">BhiBB")
+_COUNT_AND_NUMBER_FLEXIBLE = struct.Struct(">Bi")
+# After the one batch: of the partition, of the topic and of the request.
+_NO_TAGS = b"\0\0\0"
+_NAME_BYTES_MAX = 249
+_HEADS_MAX = 4_096
 _INT16 = struct.Struct(">h")
 _INT32 = struct.Struct(">i")
 _PARTITION_ANSWER = struct.Struct(">ihqqq")
@@ -199,14 +209,80 @@ def _failure(place: TopicPartition, error: PenstockError) -> PartitionAnswer:
 # Reading. Each family of versions is read in one go, because a request may carry one small batch.
 
 
+class _Head(msgspec.Struct, frozen=True, gc=False):
+    """What stands before the batch of a request that has one."""
+
+    acks: int
+    timeout_ms: int
+    place: TopicPartition
+
+
 def decode_produce(frame: bytearray, position: int, version: int) -> ProduceRequest:
     """Read a request; nothing of the records is copied."""
     view = memoryview(frame)
-    return (
-        _decode_flexible(view, position)
-        if version >= _FLEXIBLE_FROM
-        else _decode_plain(view, position)
+    if version >= _FLEXIBLE_FROM:
+        return _one_flexible(view, position) or _decode_flexible(view, position)
+    return _one_plain(view, position) or _decode_plain(view, position)
+
+
+# Most requests bring one batch, and what a client writes before it is the same each time. So it is
+# read once, and found by its bytes from then on.
+
+
+def _one_plain(view: memoryview, position: int) -> ProduceRequest | None:
+    """Read a request with one batch for a topic of a usual name; None when it is another."""
+    name_at = position + _PLAIN_HEAD.size
+    if len(view) < name_at + _INT16.size:
+        return None
+    (name_bytes,) = _INT16.unpack_from(view, name_at)
+    size_at = name_at + _INT16.size + name_bytes + _COUNT_AND_NUMBER.size
+    start = size_at + _INT32.size
+    if not 0 < name_bytes <= _NAME_BYTES_MAX or len(view) < start:
+        return None
+    head = _plain_head(bytes(view[position:size_at]))
+    (size,) = _INT32.unpack_from(view, size_at)
+    if head is None or start + size != len(view):
+        return None
+    return ProduceRequest(head.acks, head.timeout_ms, [PartitionData(head.place, view[start:])])
+
+
+def _one_flexible(view: memoryview, position: int) -> ProduceRequest | None:
+    """The same where lengths are varints, of one byte each before the batch."""
+    name_bytes = view[position + _FLEXIBLE_HEAD.size - 1] - 1
+    size_at = position + _FLEXIBLE_HEAD.size + name_bytes + _COUNT_AND_NUMBER_FLEXIBLE.size
+    if not 0 < name_bytes < 0x7F or len(view) <= size_at:
+        return None
+    head = _flexible_head(bytes(view[position:size_at]))
+    if head is None:
+        return None
+    length, start = read_unsigned_varint(view, size_at)
+    end = start + length - 1
+    if length < 1 or view[end:] != _NO_TAGS:
+        return None
+    return ProduceRequest(head.acks, head.timeout_ms, [PartitionData(head.place, view[start:end])])
+
+
+@lru_cache(_HEADS_MAX)
+def _plain_head(head: bytes) -> _Head | None:
+    transactional_bytes, acks, timeout_ms, topics = _PLAIN_HEAD.unpack_from(head)
+    count, number = _COUNT_AND_NUMBER.unpack_from(head, len(head) - _COUNT_AND_NUMBER.size)
+    if transactional_bytes >= 0 or topics != 1 or count != 1:
+        return None
+    name = head[_PLAIN_HEAD.size + _INT16.size : -_COUNT_AND_NUMBER.size]
+    return _Head(acks, timeout_ms, TopicPartition(name.decode(), number))
+
+
+@lru_cache(_HEADS_MAX)
+def _flexible_head(head: bytes) -> _Head | None:
+    transactional, acks, timeout_ms, topics, _ = _FLEXIBLE_HEAD.unpack_from(head)
+    count, number = _COUNT_AND_NUMBER_FLEXIBLE.unpack_from(
+        head, len(head) - _COUNT_AND_NUMBER_FLEXIBLE.size
     )
+    # A compact length is one more than the length; 0 stands for null.
+    if transactional != 0 or topics != 2 or count != 2:
+        return None
+    name = head[_FLEXIBLE_HEAD.size : -_COUNT_AND_NUMBER_FLEXIBLE.size]
+    return _Head(acks, timeout_ms, TopicPartition(name.decode(), number))
 
 
 def _decode_plain(view: memoryview, position: int) -> ProduceRequest:

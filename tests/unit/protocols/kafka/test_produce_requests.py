@@ -2,6 +2,7 @@
 
 import datetime as dt
 import io
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -22,7 +23,12 @@ from penstock.protocols.kafka.produce import (
 SENT = {"orders": {0: b"first", 3: b""}, "päckchen": {7: b"x" * 300}}
 
 
-def encoded(version: int, *, transactional_id: str | None = None) -> bytearray:
+def encoded(
+    version: int,
+    *,
+    transactional_id: str | None = None,
+    sent: Mapping[str, Mapping[int, bytes]] = SENT,
+) -> bytearray:
     schema: Any = load_request_schema(0, version)
     module = __import__(schema.__module__, fromlist=["TopicProduceData", "PartitionProduceData"])
     request = schema(
@@ -37,7 +43,7 @@ def encoded(version: int, *, transactional_id: str | None = None) -> bytearray:
                     for number, records in partitions.items()
                 ),
             )
-            for topic, partitions in SENT.items()
+            for topic, partitions in sent.items()
         ),
     )
     buffer = io.BytesIO()
@@ -57,19 +63,57 @@ def test_every_version_is_read(version: int) -> None:
     ]
 
 
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize(
+    "sent",
+    [
+        {"orders": {0: b"first"}},
+        {"orders": {0: b"second, and longer" * 20}},
+        {"orders": {7: b"first"}},
+        {"other": {0: b"first"}},
+        {"orders": {0: b""}},
+        {"x" * 126: {0: b"first"}},
+        {"x" * 127: {0: b"first"}},
+        {"x" * 249: {0: b"first"}},
+        {"x" * 400: {0: b"first"}},
+        {"": {0: b"first"}},
+        {"orders": {0: b"first", 1: b"second"}},
+        {"orders": {}},
+        {},
+    ],
+)
+def test_what_a_request_brings_does_not_depend_on_those_before(
+    version: int, sent: Mapping[str, Mapping[int, bytes]]
+) -> None:
+    for _ in range(2):
+        request = decode_produce(encoded(version, sent=sent), len(b"header"), version)
+
+        assert (request.acks, request.timeout_ms) == (-1, 1500)
+        assert [(each.place, bytes(each.records)) for each in request.partitions] == [
+            (TopicPartition(topic, number), records)
+            for topic, partitions in sent.items()
+            for number, records in partitions.items()
+        ]
+
+
+@pytest.mark.parametrize("sent", [SENT, {"orders": {0: b"first"}}])
 @pytest.mark.parametrize("version", [VERSIONS[0], VERSIONS[-1]])
-def test_records_are_views_of_the_frame_that_can_be_stamped(version: int) -> None:
-    frame = encoded(version)
+def test_records_are_views_of_the_frame_that_can_be_stamped(
+    version: int, sent: Mapping[str, Mapping[int, bytes]]
+) -> None:
+    frame = encoded(version, sent=sent)
     request = decode_produce(frame, len(b"header"), version)
 
     request.partitions[0].records[:5] = b"FIRST"
     assert b"FIRST" in frame
 
 
+@pytest.mark.parametrize("sent", [SENT, {"orders": {0: b"first"}}])
 @pytest.mark.parametrize("version", [VERSIONS[0], VERSIONS[-1]])
-def test_a_transaction_is_refused(version: int) -> None:
+def test_a_transaction_is_refused(version: int, sent: Mapping[str, Mapping[int, bytes]]) -> None:
+    frame = encoded(version, transactional_id="t", sent=sent)
     with pytest.raises(InvalidRequest, match="transactions"):
-        decode_produce(encoded(version, transactional_id="t"), len(b"header"), version)
+        decode_produce(frame, len(b"header"), version)
 
 
 @pytest.mark.parametrize("version", [VERSIONS[0], VERSIONS[-1]])
