@@ -15,7 +15,8 @@ from penstock.cluster.metadata import ClusterMetadata
 from penstock.cluster.pace import Pace
 from penstock.cluster.partition import Partition
 from penstock.cluster.partition_queue import PartitionQueue
-from penstock.cluster.replicated_log import ReplicaIdentity, ReplicatedLog
+from penstock.cluster.replica_identity import ReplicaIdentity
+from penstock.cluster.replicated_log import ReplicatedLog
 from penstock.cluster.rests import Rests
 from penstock.cluster.snapshot_exchange import SnapshotExchange
 from penstock.cluster.topic_machine import TopicMachine

@@ -78,12 +78,17 @@ class FlushPace:
     def _is_long_over(self) -> bool:
         return self._clock.steady_s() - self._last_end_s > _QUICK_S
 
-    def ran_here(self, log: object) -> None:
-        """The loop has run a flush of `log`."""
+    def ran_here(self, log: object, *, is_leading: bool) -> None:
+        """The loop has run a flush of `log`, for clients of its own or for another node."""
         self._last_log = log
         self._last_end_s = self._clock.steady_s()
-        if self._vigil is not None:
+        if self._vigil is not None and is_leading:
             self._vigil.flush_ran_here()
+
+    def committed(self) -> None:
+        """Followers have answered for what the loop has flushed."""
+        if self._vigil is not None:
+            self._vigil.committed()
 
     def ended(self, duration_s: float) -> None:
         """A planned flush has ended; it took this long, hand-overs not counted."""

@@ -21,7 +21,8 @@ from penstock.cluster.producers import (
     check_sequence,
     next_sequence,
 )
-from penstock.cluster.replicated_log import ReplicaIdentity, ReplicatedLog, Transport
+from penstock.cluster.replica_identity import ReplicaIdentity, Transport
+from penstock.cluster.replicated_log import ReplicatedLog
 from penstock.cluster.topic_machine import (
     Archived,
     TopicMachine,

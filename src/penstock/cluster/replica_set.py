@@ -21,7 +21,8 @@ from penstock.cluster.machine import Machine
 from penstock.cluster.metadata import METADATA_GROUP, ClusterMetadata
 from penstock.cluster.partition import Partition
 from penstock.cluster.partition_fence import KnownFences
-from penstock.cluster.replicated_log import ReplicaIdentity, ReplicatedLog, Transport
+from penstock.cluster.replica_identity import ReplicaIdentity, Transport
+from penstock.cluster.replicated_log import ReplicatedLog
 from penstock.cluster.topic_settings import (
     TopicSettings,
     resolve_group_settings,

@@ -10,9 +10,17 @@ import msgspec
 
 from penstock.cluster.machine import Machine
 from penstock.errors import Corruption
-from penstock.ids import EntryIndex, Term
-from penstock.log import Disk, PartitionLog, Snapshot, load_snapshot, save_snapshot
-from penstock.raft import Membership
+from penstock.ids import EntryIndex, NodeId, Term
+from penstock.log import (
+    Disk,
+    EntryKind,
+    HardStateFile,
+    PartitionLog,
+    Snapshot,
+    load_snapshot,
+    save_snapshot,
+)
+from penstock.raft import HardState, Membership, Recovered
 
 _FIRST_INDEX = EntryIndex(1)
 
@@ -71,3 +79,25 @@ def check_continues(log: PartitionLog, snapshot: Snapshot) -> None:
             f"{log.directory} holds entries from {log.first_index} to {log.next_index}, its newest"
             f" whole snapshot stands at {snapshot.index}"
         )
+
+
+def recovered_from(
+    log: PartitionLog, hard_state: HardStateFile, snapshot: Snapshot, state: ReplicaState
+) -> Recovered:
+    """Return what consensus goes on from: term and vote, and all memberships that count."""
+    saved = hard_state.newest
+    memberships = [(EntryIndex(state.membership_index), state.members)]
+    for row, _, index in log.rows(snapshot.index):
+        if row.kind == EntryKind.MEMBERSHIP:
+            payload = log.payload_at(index)[1]
+            memberships.append((EntryIndex(index), Membership.decode(payload)))
+    return Recovered(
+        hard_state=HardState(
+            Term(saved.term),
+            NodeId(saved.vote) if saved.vote >= 0 else None,
+            EntryIndex(saved.commit),
+        ),
+        memberships=tuple(memberships),
+        applied=EntryIndex(snapshot.index - 1),
+        doubt=log.doubt,
+    )

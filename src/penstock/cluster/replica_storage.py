@@ -122,6 +122,8 @@ class ReplicaStorage:
         self._has_failed = False
         self._stopped: asyncio.Future[None] = workplace.loop.create_future()
         self.is_full = False
+        self.is_leading = False
+        """Whether clients wait for what is written here, and send more when it is done."""
         # The newest hard state that was saved ahead of its entries, or could not be.
         self._saved_ahead = -1
 
@@ -366,7 +368,7 @@ class ReplicaStorage:
         pace = self._workplace.pace
         pace.ended(job.duration_s)
         if job.ran_on_loop:
-            pace.ran_here(self)
+            pace.ran_here(self, is_leading=self.is_leading)
         if error is not None and not self._has_failed:
             self._job_failed(job, error)
         self._advance()

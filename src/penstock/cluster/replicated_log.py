@@ -16,10 +16,11 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
+from penstock.cluster.applied_waiters import AppliedWaiters
 from penstock.cluster.current_reads import CurrentReads
 from penstock.cluster.in_flight import InFlight, refuse
 from penstock.cluster.learner_pace import LearnerPace
@@ -28,11 +29,13 @@ from penstock.cluster.machine import EntryReader, Machine
 from penstock.cluster.pace import Pace
 from penstock.cluster.proposal import Proposal
 from penstock.cluster.proposal_queue import ProposalQueue, sharing_an_entry
+from penstock.cluster.replica_identity import ReplicaIdentity, Transport
 from penstock.cluster.replica_state import (
     ReplicaState,
     check_continues,
     found_replica,
     load_state,
+    recovered_from,
 )
 from penstock.cluster.replica_storage import RAFT_KINDS, ReplicaStorage
 from penstock.cluster.transfer import finish_interrupted_transfer
@@ -61,10 +64,8 @@ from penstock.raft import (
     Effects,
     Entry,
     FollowerStatus,
-    HardState,
     InstallSnapshot,
     Mark,
-    Member,
     Membership,
     Message,
     RaftNode,
@@ -86,22 +87,6 @@ _LEADER: Final = Role.LEADER
 _QUEUED_BYTES_MAX = 256 * 1024 * 1024
 # An entry that nobody waits for is flushed by itself after this time.
 _SOON_S = 0.02
-
-
-class Transport(Protocol):
-    """Carries messages of one group to other nodes; any of them may be lost."""
-
-    def send(self, group: int, message: Message) -> None:
-        """Send to the node that the message names."""
-
-
-@dataclass(frozen=True, slots=True)
-class ReplicaIdentity:
-    """Which log this is a replica of, and who keeps it."""
-
-    name: str
-    group: int
-    member: Member
 
 
 class ReplicatedLog:
@@ -141,7 +126,7 @@ class ReplicatedLog:
         self.is_serving = False
         """True on a leader that has applied everything that was committed before its term."""
         self._watchers: set[Callable[[], None]] = set()
-        self._applied_waiters: list[tuple[int, asyncio.Future[None]]] = []
+        self._applied_waiters = AppliedWaiters(workplace.loop)
         self._current_reads = CurrentReads(workplace.loop)
         self.is_snapshotting = False
         hard_state_file = HardStateFile(workplace.disk, directory)
@@ -160,6 +145,9 @@ class ReplicatedLog:
         self.keeping_files = self._storage.keeping_files
         recovered = self._recover(hard_state_file)
         self.applied_index = EntryIndex(recovered.applied)
+        # What consensus has given out to be applied and is not yet, half open.
+        self._apply_start = self._apply_end = recovered.applied + 1
+        self._is_apply_planned = False
         self.high_watermark = self._offset_after(recovered.applied)
         self._reign_start = 0
         self.raft = RaftNode(
@@ -193,22 +181,7 @@ class ReplicatedLog:
             EntryIndex(snapshot.index - 1), snapshot.term, self._membership
         )
         self._membership_index = EntryIndex(state.membership_index)
-        saved = hard_state_file.newest
-        memberships = [(self._membership_index, self._membership)]
-        for row, _, index in self.log.rows(snapshot.index):
-            if row.kind == EntryKind.MEMBERSHIP:
-                payload = self.log.payload_at(index)[1]
-                memberships.append((EntryIndex(index), Membership.decode(payload)))
-        return Recovered(
-            hard_state=HardState(
-                Term(saved.term),
-                NodeId(saved.vote) if saved.vote >= 0 else None,
-                EntryIndex(saved.commit),
-            ),
-            memberships=tuple(memberships),
-            applied=EntryIndex(snapshot.index - 1),
-            doubt=self.log.doubt,
-        )
+        return recovered_from(self.log, hard_state_file, snapshot, state)
 
     def check_readable(self) -> None:
         """Raise `Corruption` when an entry cannot be read that is not in the snapshot."""
@@ -480,6 +453,7 @@ class ReplicatedLog:
         write = effects.write
         if write is not None:
             if write.truncate_from is not None or write.snapshot is not None:
+                self._apply()
                 self._take_back_cut(write)
             self._unapplied.extend(write.entries)
             self._storage.write(write)
@@ -487,7 +461,14 @@ class ReplicatedLog:
             for order in effects.replications:
                 self._replicate(order)
         if effects.apply_start < effects.apply_end:
-            self._apply(effects.apply_start, effects.apply_end)
+            assert effects.apply_start == self._apply_end, "entries are given out in order"
+            self._apply_end = effects.apply_end
+            if write is None or has_more or self.raft.role is _LEADER:
+                self._apply()
+            elif not self._is_apply_planned:
+                # A follower's disk is waited for, and what it applies is not.
+                self._is_apply_planned = True
+                self._workplace.loop.call_soon(self._apply_after_flush)
         if has_more:
             self._answer_reads(effects)
 
@@ -540,6 +521,7 @@ class ReplicatedLog:
         self._learner_pace = LearnerPace(self.raft, pace, self._workplace.loop, pump)
 
     def _leadership_changed(self) -> None:
+        self._storage.is_leading = self.raft.role is _LEADER
         if self.raft.role is _LEADER:
             # The first entry of the term is the one that consensus appends when it wins.
             self._reign_start = self.raft.last_index
@@ -582,6 +564,7 @@ class ReplicatedLog:
         self._membership = snapshot.membership
         self._membership_index = EntryIndex(state.membership_index)
         self.applied_index = EntryIndex(snapshot.index)
+        self._apply_start = self._apply_end = snapshot.index + 1
         self.high_watermark = Offset(state.next_offset)
         logger.info("snapshot installed", extra={"log": self.name, "index": snapshot.index})
         for notify in tuple(self._watchers):
@@ -601,7 +584,19 @@ class ReplicatedLog:
 
     # Applying.
 
-    def _apply(self, start: int, end: int) -> None:
+    def _apply_after_flush(self) -> None:
+        """Apply when the flush that was asked for before has run, if it runs on the loop."""
+        self._is_apply_planned = False
+        if self.failure is None and not self._is_closed:
+            self._apply()
+            if self.raft.waits_to_read:
+                self._pump()
+
+    def _apply(self) -> None:
+        start, end = self._apply_start, self._apply_end
+        if start == end:
+            return
+        self._apply_start = end
         for index in range(start, end):
             try:
                 entry = self._entry_to_apply(index)
@@ -618,10 +613,10 @@ class ReplicatedLog:
         self._in_flight.tell_committed()
         if self.is_serving:
             self._wake_watchers()
-        while self._applied_waiters and self._applied_waiters[0][0] < end:
-            waiter = self._applied_waiters.pop(0)[1]
-            if not waiter.done():
-                waiter.set_result(None)
+            if not self.is_alone:
+                self._workplace.pace.committed()
+        if self._applied_waiters:
+            self._applied_waiters.tell(self.applied_index)
 
     def _entry_to_apply(self, index: int) -> Entry:
         unapplied = self._unapplied
@@ -669,10 +664,7 @@ class ReplicatedLog:
         if self.applied_index >= index:
             return
         self.check_open()
-        waiter: asyncio.Future[None] = self._workplace.loop.create_future()
-        self._applied_waiters.append((index, waiter))
-        self._applied_waiters.sort(key=lambda pair: pair[0])
-        await waiter
+        await self._applied_waiters.add(index)
 
     # Reading.
 
@@ -781,10 +773,7 @@ class ReplicatedLog:
 
     def _fail_readers(self, error: PenstockError) -> None:
         self._current_reads.refuse_all(error)
-        for _, waiter in self._applied_waiters:
-            if not waiter.done():
-                waiter.set_exception(error)
-        self._applied_waiters.clear()
+        self._applied_waiters.fail(error)
 
     async def close(self) -> None:
         """Wait for what is being written, save a snapshot and release the files."""

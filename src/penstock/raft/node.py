@@ -293,6 +293,11 @@ class RaftNode(RestRules):
         else:
             raise NotLeader(f"no leader is known in term {self.term}")
 
+    @property
+    def waits_to_read(self) -> bool:
+        """Whether reads are confirmed that may be served when more is applied."""
+        return bool(self._reads)
+
     def _on_read_request(self, message: ReadRequest) -> None:
         if self.role is _LEADER and len(self._read_queue) < self._settings.reads_max:
             self._ask_for_read(message.sender, message.context)

@@ -5,7 +5,7 @@ from typing import Any
 
 from penstock.cluster import Partition, PartitionQueue, ReplicatedLog
 from penstock.cluster.deliveries import DeliveryHost
-from penstock.cluster.replicated_log import ReplicaIdentity
+from penstock.cluster.replica_identity import ReplicaIdentity
 from penstock.cluster.topic_machine import TopicMachine
 from penstock.delivery import GroupSettings
 from penstock.ids import EntryIndex, NodeId, Offset

@@ -105,7 +105,7 @@ def test_flushes_that_run_side_by_side_use_threads() -> None:
 def test_logs_that_take_turns_use_threads() -> None:
     clock = SimClock()
     pace = quick_pace(clock)
-    pace.ran_here(LOG)
+    pace.ran_here(LOG, is_leading=True)
 
     assert not may_run_here(pace, OTHER_LOG)
     assert may_run_here(pace, LOG)

@@ -115,3 +115,50 @@ def test_one_pause_does_not_end_the_habit() -> None:
     flushed(vigil, loop, 1_000_000, times=1)
 
     assert loop.is_awake
+
+
+def replicated(vigil: Vigil, loop: Turns, *, answer_us: int, pause_us: int) -> None:
+    for _ in range(40):
+        loop.now_us += pause_us
+        vigil.flush_comes()
+        loop.turn()
+        vigil.flush_ran_here()
+        loop.now_us += answer_us
+        loop.turn()
+        vigil.committed()
+
+
+def test_a_leader_stays_awake_for_its_followers_and_then_for_the_next_request() -> None:
+    loop = Turns()
+    vigil = Vigil(loop, loop)
+    replicated(vigil, loop, answer_us=200, pause_us=200)
+    assert loop.is_awake
+
+    loop.now_us += AWAKE_US
+    loop.turn()
+    assert loop.is_awake, "the moment begins anew with the answer of the followers"
+    loop.now_us += 1
+    loop.turn()
+
+    assert not loop.is_awake
+
+
+def test_followers_that_take_long_are_not_waited_for() -> None:
+    loop = Turns()
+    vigil = Vigil(loop, loop)
+
+    replicated(vigil, loop, answer_us=LONG_US, pause_us=SHORT_US)
+
+    assert not loop.is_awake
+
+
+def test_an_answer_of_followers_wakes_nobody_when_the_flush_ran_elsewhere() -> None:
+    loop = Turns()
+    vigil = Vigil(loop, loop)
+    flushed(vigil, loop, SHORT_US)
+    vigil.flush_comes()
+    loop.turn()
+
+    vigil.committed()
+
+    assert not loop.is_awake

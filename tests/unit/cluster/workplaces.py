@@ -22,7 +22,7 @@ from penstock.cluster import (
 from penstock.cluster.cluster import Cluster
 from penstock.cluster.deliveries import DeliveryHost
 from penstock.cluster.partition_fence import KnownFences
-from penstock.cluster.replicated_log import ReplicaIdentity
+from penstock.cluster.replica_identity import ReplicaIdentity
 from penstock.config import Address, NodeOptions
 from penstock.delivery import GroupSettings
 from penstock.ids import NodeId, TopicPartition
