@@ -208,6 +208,8 @@ def _describe(request: Request, error: HTTPException) -> tuple[str, str]:
             return "MethodNotAllowed", f"{path} does not answer {method}, only {allowed}."
         case 403:
             return "Forbidden", str(error.detail)
+        case 415:
+            return "UnsupportedEncoding", str(error.detail)
         case _:
             return "InvalidRequest", str(error.detail)
 
