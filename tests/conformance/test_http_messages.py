@@ -473,6 +473,7 @@ MISTAKES = [
     ("GET", "/groups/g/stream?credits=0", {}, 400, "1..10000"),
     ("GET", f"/groups/{'g' * 250}/stream", {}, 400, "1 to 249 bytes"),
     ("GET", "/groups/g/stream?lease=never", {}, 400, "'never'"),
+    ("GET", "/groups/g/stream?lease=0s", {}, 400, "without a pause"),
     ("GET", "/records?max=0", {}, 400, "1..10000"),
     ("GET", "/records?max=x", {}, 400, "'x'"),
     ("GET", "/records?partition=9", {}, 404, "partition 9"),
