@@ -179,6 +179,7 @@ class Traces:
             kind=kind,
             at_ms=record.timestamp,
             detail=f"offset {record.offset}, leader epoch {log.log.term_at(index)}",
+            offset=record.offset,
         )
         followers = [each.node for each in log.followers() if each.match >= index]
         nodes = sorted([log.identity.member.node, *followers])

@@ -68,6 +68,8 @@ class TraceStep(msgspec.Struct, frozen=True, kw_only=True):
     consumer: str = ""
     attempt: int = 0
     detail: str = ""
+    offset: int | None = None
+    """Where the message came into the log, by the step that brought it there."""
 
 
 class StageTrace:
