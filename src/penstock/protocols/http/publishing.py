@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 import msgspec
 from msgspec import UNSET
 
-from penstock.broker import Acks, NewMessage, Published, PublishedRun
+from penstock.broker import Acks, NewMessage, Published, PublishedRun, time_in
 from penstock.errors import InvalidRequest, PenstockError
 from penstock.protocols.http.contents import Headers, read_headers, to_bytes
 from penstock.protocols.http.endpoints import FAILURES, TOPIC, Answer, Endpoint, Shortcut
@@ -22,7 +22,6 @@ from penstock.protocols.http.message_bodies import (
 )
 from penstock.protocols.http.times import DELAY_MS_MAX, read_duration_ms, read_moment_ms
 from penstock.protocols.http.view import MessagesView, NodeView
-from penstock.record import attributes_of
 
 BATCH_MAX = 10_000
 PRIORITY_NORMAL = 4
@@ -247,7 +246,7 @@ def _expires_at(body: MessageBody, headers: Headers, now_ms: int) -> int | None:
         raise InvalidRequest(f"ttl is {body.ttl!r}, so that nobody would ever receive the message")
     due_ms = _deliver_at(body, now_ms)
     if due_ms is None:
-        due_ms = attributes_of(headers).deliver_at_ms
+        due_ms = time_in(headers)
     return max(now_ms, due_ms or 0) + ttl_ms
 
 
