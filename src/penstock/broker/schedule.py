@@ -183,8 +183,8 @@ class Schedule:
         for (item, number), fate in zip(items, fates, strict=True):
             if fate == "expired":
                 outcomes[item] = InvalidRequest(
-                    f"message {stage_id(place.partition, number)!r} of {place.topic} lives until"
-                    f" before {due_ms}, so that nobody would receive it; publish it anew"
+                    f"the time to live of message {stage_id(place.partition, number)!r} of"
+                    f" {place.topic} is over at {due_ms}, so that nobody would receive it then"
                 )
             elif fate == "changed":
                 outcomes[item] = None
