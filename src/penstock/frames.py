@@ -13,6 +13,9 @@ from penstock.errors import InvalidRequest
 
 _SIZE = struct.Struct(">i")
 _SIZE_BYTES = _SIZE.size
+# What clients of other protocols send first.
+_HTTP = frozenset((b"GET ", b"HEAD", b"POST", b"PUT ", b"PATC", b"DELE", b"OPTI", b"PRI "))
+_TLS = b"\x16\x03"
 
 
 class FrameReader:
@@ -70,10 +73,21 @@ class FrameReader:
             position = end
 
     def _checked_size(self) -> int:
-        (size,) = _SIZE.unpack(self._size_bytes)
+        first = self._size_bytes
+        (size,) = _SIZE.unpack(first)
         self._size_bytes = b""
         if not 0 < size <= self._bytes_max:
             raise InvalidRequest(
                 f"a frame of {size} bytes was announced, the limit is {self._bytes_max}"
+                + _other_protocol(first)
             )
         return int(size)
+
+
+def _other_protocol(first: bytes) -> str:
+    """Say what the first bytes look like; read as a size they help nobody."""
+    if first in _HTTP:
+        return "; it begins as HTTP does, which is spoken on another port"
+    if first.startswith(_TLS):
+        return "; it begins as TLS does, which is not spoken on this port"
+    return ""

@@ -187,12 +187,59 @@ def test_requests_that_are_sent_ahead_are_answered_in_their_order() -> None:
             id="chunks",
         ),
         pytest.param(post("/things/ab/put", b"1", "Origin: http://node"), id="a page of our own"),
+        pytest.param(post("/things/ab/put", b"1", "Content-Encoding: identity"), id="an encoding"),
     ],
 )
 def test_whatever_is_not_plain_takes_the_long_way_to_the_same_answer(request_bytes: bytes) -> None:
     async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(request_bytes)
         assert (await answer_of(reader))[2] == b'in full {"name":"ab","size":1}'
+
+    converse(talk)
+
+
+OFFERS = {
+    "as Java does": ("Connection: Upgrade, HTTP2-Settings", "HTTP2-Settings: AAEA", "Upgrade: h2c"),
+    "a WebSocket": ("Connection: keep-alive, Upgrade", "Upgrade: websocket", "Origin: http://node"),
+}
+
+
+@pytest.mark.parametrize("chunk_bytes", [1_000, 7])
+@pytest.mark.parametrize("offer", OFFERS.values(), ids=OFFERS)
+def test_a_client_that_offers_another_protocol_is_answered_in_this_one(
+    offer: tuple[str, ...], chunk_bytes: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    sent = (
+        post("/things/a/put", b"before")
+        + post("/things/b/put", b"body", *offer)
+        + post("/things/c/put", b"", *offer, "Connection: close")
+    )
+
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        for start in range(0, len(sent), chunk_bytes):
+            writer.write(sent[start : start + chunk_bytes])
+            await asyncio.sleep(0)
+        bodies = [(await answer_of(reader))[2] for _ in range(3)]
+
+        assert bodies[0] == b'{"name":"a","size":6}'
+        assert [body.removeprefix(b"in full ") for body in bodies[1:]] == [
+            b'{"name":"b","size":4}',
+            b'{"name":"c","size":0}',
+        ]
+        assert await reader.read() == b""
+
+    converse(talk)
+
+    assert caplog.records == []
+
+
+@pytest.mark.parametrize("more", [(), OFFERS["as Java does"]], ids=["", "with an offer"])
+def test_a_node_is_no_proxy(more: tuple[str, ...]) -> None:
+    lines = ["CONNECT node:443 HTTP/1.1", "Host: node:443", *more, "", ""]
+
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write("\r\n".join(lines).encode())
+        assert (await answer_of(reader))[0] in (400, 404)
 
     converse(talk)
 

@@ -1,6 +1,7 @@
 """Publishing, receiving and settling over HTTP, on a running node."""
 
 import base64
+import gzip
 import json
 import threading
 import time
@@ -472,6 +473,7 @@ MISTAKES = [
     ("GET", "/groups/g/stream?credits=0", {}, 400, "1..10000"),
     ("GET", f"/groups/{'g' * 250}/stream", {}, 400, "1 to 249 bytes"),
     ("GET", "/groups/g/stream?lease=never", {}, 400, "'never'"),
+    ("GET", "/groups/g/stream?lease=0s", {}, 400, "without a pause"),
     ("GET", "/records?max=0", {}, 400, "1..10000"),
     ("GET", "/records?max=x", {}, 400, "'x'"),
     ("GET", "/records?partition=9", {}, 404, "partition 9"),
@@ -521,6 +523,22 @@ def test_an_origin_that_cannot_be_read_is_that_of_another_site(node: NodeProcess
     )
 
     assert response.status_code == 403
+
+
+def test_a_compressed_body_is_refused_by_its_name_and_not_as_broken_json(node: NodeProcess) -> None:
+    topic = http_topic(node)
+
+    for path in (f"{topic}/publish", "/v1/topics", "/"):
+        response = httpx.post(
+            f"{node.http_url}{path}",
+            content=gzip.compress(b'{"value": "x"}'),
+            headers={"Content-Encoding": "gzip"},
+        )
+
+        assert response.status_code == 415
+        assert response.headers["Accept-Encoding"] == "identity"
+        assert response.json()["error"]["type"] == "UnsupportedEncoding"
+        assert "gzip" in response.json()["error"]["message"]
 
 
 def test_a_parameter_that_the_query_does_not_have_is_refused(node: NodeProcess) -> None:

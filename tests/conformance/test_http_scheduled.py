@@ -58,6 +58,25 @@ def test_a_cancelled_message_is_gone_and_a_released_one_comes_at_once(node: Node
     assert ask(node, "GET", f"{topic}/scheduled")["waiting"] == 0
 
 
+def test_the_time_to_live_begins_at_the_time_of_delivery_that_a_header_names(
+    node: NodeProcess,
+) -> None:
+    topic = http_topic(node)
+    due_ms = int(time.time() * 1000) + 1_500
+
+    ask(
+        node,
+        "POST",
+        f"{topic}/publish",
+        value="a",
+        ttl="1s",
+        headers={"penstock-deliver-at": str(due_ms)},
+    )
+
+    (listed,) = ask(node, "GET", f"{topic}/scheduled")["messages"]
+    assert listed["headers"]["penstock-expires-at"] == str(due_ms + 1_000)
+
+
 def test_a_message_is_given_another_time(node: NodeProcess) -> None:
     topic = http_topic(node)
     first, second = publish_values(node, topic, "a", "b", delay="1h")

@@ -313,6 +313,20 @@ def test_a_move_can_be_cancelled_and_what_it_left_stays(sqs: Sqs) -> None:
     assert len(receive(sqs, dead_url)) > 0
 
 
+def test_a_move_to_a_queue_of_the_other_type_is_refused(sqs: Sqs) -> None:
+    dead_url, _ = _dead_letter_pair(sqs, 1)
+    fifo_url = new_queue(sqs, ".fifo", FifoQueue="true")
+
+    code = refused(
+        sqs.start_message_move_task,
+        SourceArn=arn_of(sqs, dead_url),
+        DestinationArn=arn_of(sqs, fifo_url),
+    )
+
+    assert code == "InvalidParameterValue"
+    assert [each["Body"] for each in receive(sqs, dead_url)] == ["0"]
+
+
 def test_a_move_keeps_its_pace_and_tells_how_many_messages_it_moved(sqs: Sqs) -> None:
     dead_url, url = _dead_letter_pair(sqs, 20)
     source = arn_of(sqs, dead_url)

@@ -345,6 +345,20 @@ def test_an_application_that_is_none_is_a_usage_error(name: str) -> None:
     assert "MODULE:APP" in done.stderr
 
 
+def test_an_application_that_fails_on_its_way_in_shows_where(tmp_path: Path) -> None:
+    (tmp_path / "broken_jobs.py").write_text("import os\nos.no_such_name\n")
+
+    done = subprocess.run(
+        [sys.executable, "-m", "penstock.cli", "worker", "broken_jobs:app"],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+    )
+
+    assert done.returncode == 1
+    assert 'broken_jobs.py", line 2' in done.stderr
+
+
 def test_a_payload_of_another_door_that_is_nested_too_deeply_is_text(
     node: NodeProcess, client: Client
 ) -> None:

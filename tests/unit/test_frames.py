@@ -55,3 +55,15 @@ def test_a_size_out_of_bounds_is_refused(size: int) -> None:
 
     with pytest.raises(InvalidRequest, match=f"a frame of {size} bytes"):
         feed(reader, size.to_bytes(4, "big", signed=True))
+
+
+@pytest.mark.parametrize(
+    ("first", "protocol"), [(b"GET / HTTP/1.1\r\n", "HTTP"), (b"\x16\x03\x01\x02\x00", "TLS")]
+)
+def test_a_client_of_another_protocol_is_told_by_its_first_bytes(
+    first: bytes, protocol: str
+) -> None:
+    reader = FrameReader(bytearray(64), 1_000)
+
+    with pytest.raises(InvalidRequest, match=f"begins as {protocol} does"):
+        feed(reader, first)

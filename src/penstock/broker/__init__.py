@@ -12,7 +12,14 @@ from penstock.broker.dead_letter_values import DeadLetter, DeadLetterFilter, Pur
 from penstock.broker.dead_letters import DeadLetters
 from penstock.broker.fetch import Fetched, FetchRequest, check_epoch
 from penstock.broker.journals import JournalPage
-from penstock.broker.messages import Acks, Messages, NewMessage, Published, PublishedRun
+from penstock.broker.messages import (
+    Acks,
+    Messages,
+    NewMessage,
+    Published,
+    PublishedRun,
+    time_in,
+)
 from penstock.broker.operations import ClusterStatus, Move, NodeStatus, hot_partitions
 from penstock.broker.publish import Publication
 from penstock.broker.queue_attributes import (
@@ -181,4 +188,5 @@ __all__ = [
     "kept_texts",
     "read_redrive_allow_policy",
     "read_redrive_policy",
+    "time_in",
 ]

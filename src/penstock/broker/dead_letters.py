@@ -124,7 +124,9 @@ class DeadLetters:
         """
         check_number("count_max", count_max, 1, LISTED_MAX)
         if rate_per_s is not None and not 0 < rate_per_s <= 1_000_000:
-            raise InvalidRequest(f"rate_per_s is {rate_per_s}, not above 0 and up to 1000000")
+            raise InvalidRequest(
+                f"the rate is {rate_per_s:g} messages a second, not above 0 and up to 1000000"
+            )
         if to is not None and any(to == grave.topic for grave in self._graves(topic)):
             raise InvalidRequest(f"dead letters of {to!r} cannot be redriven to itself")
         if to is not None:

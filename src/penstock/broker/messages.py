@@ -436,6 +436,11 @@ def _headers_of(message: NewMessage) -> tuple[tuple[str, bytes | None], ...]:
     return headers
 
 
+def time_in(headers: tuple[tuple[str, bytes | None], ...]) -> int | None:
+    """Return the time of delivery that headers name; raise `InvalidRequest` where it is none."""
+    return attributes_of(headers).deliver_at_ms
+
+
 def _goes_anywhere(message: NewMessage) -> bool:
     return message.partition is None and message.key is None and message.idempotency_key is None
 

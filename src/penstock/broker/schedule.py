@@ -6,6 +6,7 @@ in the order of the ids: None where it is done, an error where it is not.
 
 import asyncio
 from collections.abc import Sequence
+from typing import Literal
 
 import msgspec
 
@@ -15,7 +16,7 @@ from penstock.cluster import Cluster, ScheduledRecord
 from penstock.delivery import parse_stage_id, stage_id
 from penstock.errors import InvalidRequest, MessageNotFound, PenstockError
 from penstock.ids import TopicPartition
-from penstock.record import TIME_MS_MAX
+from penstock.record import TIME_MS_MAX, attributes_of
 
 COUNT_MAX = 1_000
 # Larger than any number of a message.
@@ -42,7 +43,7 @@ class Scheduled(msgspec.Struct, frozen=True, kw_only=True):
 # The verb `list` hides the type of that name inside its class.
 Page = list[Scheduled]
 Outcomes = list[PenstockError | None]
-_Flags = list[bool]
+_Fates = list[Literal["changed", "missing", "expired"]]
 _Items = list[tuple[int, int]]
 
 
@@ -121,15 +122,18 @@ class Schedule:
 
     async def _find_here(self, request: _Find) -> Page:
         partition = self._cluster.partition(TopicPartition(request.topic, request.partition))
-        found = await partition.stage.find(request.number)
-        return [] if found is None else [_scheduled(request.partition, found)]
+        found = await partition.stage.find([request.number])
+        return [_scheduled(request.partition, each) for each in found]
 
     async def cancel(self, topic: str, ids: Sequence[str]) -> Outcomes:
         """Take messages out of the stage for good."""
         return await self._change(topic, ids, None)
 
     async def move(self, topic: str, ids: Sequence[str], deliver_at_ms: int) -> Outcomes:
-        """Give messages another time; one that has passed releases them."""
+        """Give messages another time; one that has passed releases them.
+
+        A message that does not live until then stays as it is: it would be dropped without a word.
+        """
         if not 0 <= deliver_at_ms <= TIME_MS_MAX:
             raise InvalidRequest(f"deliver-at is {deliver_at_ms}, not 0 to {TIME_MS_MAX}")
         return await self._change(topic, ids, deliver_at_ms)
@@ -171,20 +175,35 @@ class Schedule:
         """Change messages of one partition; those that are found lose their error."""
         request = _Change(place.topic, place.partition, [each for _, each in items], due_ms)
         try:
-            found = await self._calls.ask(place, "schedule.change", request, _Flags)
+            fates = await self._calls.ask(place, "schedule.change", request, _Fates)
         except PenstockError as error:
             for item, _ in items:
                 outcomes[item] = error
             return
-        for (item, _), was_waiting in zip(items, found, strict=True):
-            if was_waiting:
+        for (item, number), fate in zip(items, fates, strict=True):
+            if fate == "expired":
+                outcomes[item] = InvalidRequest(
+                    f"the time to live of message {stage_id(place.partition, number)!r} of"
+                    f" {place.topic} is over at {due_ms}, so that nobody would receive it then"
+                )
+            elif fate == "changed":
                 outcomes[item] = None
 
-    async def _change_here(self, request: _Change) -> _Flags:
-        partition = self._cluster.partition(TopicPartition(request.topic, request.partition))
-        if request.due_ms is None:
-            return await partition.stage.cancel(request.numbers)
-        return await partition.stage.move(request.numbers, due_ms=request.due_ms)
+    async def _change_here(self, request: _Change) -> _Fates:
+        stage = self._cluster.partition(TopicPartition(request.topic, request.partition)).stage
+        due_ms, expired = request.due_ms, set[int]()
+        if due_ms is None:
+            changed = await stage.cancel(request.numbers)
+        else:
+            found = await stage.find(request.numbers)
+            expired = {each.waiting.number for each in found if _is_expired(each, due_ms)}
+            kept = [number for number in request.numbers if number not in expired]
+            moved = dict(zip(kept, await stage.move(kept, due_ms=due_ms), strict=True))
+            changed = [moved.get(number, False) for number in request.numbers]
+        return [
+            "expired" if number in expired else "changed" if was_waiting else "missing"
+            for number, was_waiting in zip(request.numbers, changed, strict=True)
+        ]
 
     async def count(self, topic: str) -> int:
         """Return how many messages of a topic wait."""
@@ -226,6 +245,12 @@ def _read_cursor(text: str) -> tuple[int, int, int]:
 
 def _by_time(scheduled: Scheduled) -> tuple[int, int, int]:
     return scheduled.due_ms, *parse_stage_id(scheduled.id)
+
+
+def _is_expired(found: ScheduledRecord, now_ms: int) -> bool:
+    """Whether the time that a message was given to live is over at a time."""
+    expires_at_ms = attributes_of(found.record.headers).expires_at_ms
+    return expires_at_ms is not None and expires_at_ms <= now_ms
 
 
 def _scheduled(partition: int, found: ScheduledRecord) -> Scheduled:

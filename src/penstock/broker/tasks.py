@@ -292,7 +292,11 @@ class Tasks:
         return await self._calls.ask(TopicPartition(topic, partition), verb, request, reply)
 
     async def _find_released(self, place: TaskPlace) -> int:
-        """Return the offset of a task that was scheduled; it came into the log when it was due."""
+        """Return the offset of a task that was scheduled.
+
+        It came into the log when it was due, unless somebody gave it another time. Then its trace
+        tells, which takes longer to read.
+        """
         where = TopicPartition(place.topic, place.partition)
         offset = await self._messages.find_offset(where, time_ms=place.due_ms)
         wanted = (ID, place.staged_id.encode())
@@ -306,9 +310,18 @@ class Tasks:
                 if wanted in record.headers:
                     return record.offset
             offset = records[-1].offset + 1
+        return await self._find_moved(place)
+
+    async def _find_moved(self, place: TaskPlace) -> int:
+        fate = "it is gone"
+        with suppress(MessageNotFound):
+            for step in await self._queues.trace(place.topic, place.staged_id):
+                if step.offset is not None:
+                    return step.offset
+                if step.kind is TraceKind.CANCELLED:
+                    fate = "it was cancelled"
         raise MessageNotFound(
-            f"there is no task {place.staged_id} of type {place.type!r}: it was cancelled, released"
-            " before its time, or is gone"
+            f"there is no task {place.staged_id} of type {place.type!r} any more: {fate}"
         )
 
     async def pending(self, types: Sequence[str], *, count_max: int = 100) -> list[TaskStatus]:

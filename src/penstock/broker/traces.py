@@ -179,6 +179,7 @@ class Traces:
             kind=kind,
             at_ms=record.timestamp,
             detail=f"offset {record.offset}, leader epoch {log.log.term_at(index)}",
+            offset=record.offset,
         )
         followers = [each.node for each in log.followers() if each.match >= index]
         nodes = sorted([log.identity.member.node, *followers])
@@ -247,9 +248,10 @@ def _record_at(partition: Partition, offset: int) -> Record:
     if partition.start_offset <= offset < partition.high_watermark:
         record = partition.queue.records.get(offset)
     if record is None:
+        start, end = partition.start_offset, partition.high_watermark
+        held = f"offsets {start} to {end - 1}" if start < end else "no messages now"
         raise MessageNotFound(
-            f"{partition.place} holds no message at offset {offset}; it holds"
-            f" {partition.start_offset} to {partition.high_watermark}"
+            f"{partition.place} holds no message at offset {offset}; it holds {held}"
         )
     return record
 

@@ -9,6 +9,7 @@ import typer
 
 from penstock.cli.addresses import URL_DEFAULT
 from penstock.cli.connection import open_client
+from penstock.cli.exits import FAILED
 from penstock.cli.formats import json_bytes, json_headers
 from penstock.cli.options import Json, TopicName, Url, split_pair
 from penstock.cli.output import Grid, Output
@@ -176,6 +177,8 @@ def redrive(
         *done.errors,
         *_unknown(topic, done.unknown),
     )
+    if done.failed or done.unknown:
+        raise typer.Exit(FAILED)
 
 
 @app.command()
@@ -200,6 +203,8 @@ def purge(
         f"Purged {done.purged}.",
         *_unknown(topic, done.unknown),
     )
+    if done.unknown:
+        raise typer.Exit(FAILED)
 
 
 def _unknown(topic: str, ids: Sequence[str]) -> list[str]:

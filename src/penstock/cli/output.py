@@ -5,6 +5,7 @@ once and nothing is printed twice.
 """
 
 import io
+import re
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -14,6 +15,7 @@ import msgspec
 
 # A table that is not on a terminal is as wide as it needs to be; nothing is cut off.
 PIPE_COLUMNS = 10_000
+_CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +36,7 @@ class Branch:
 
     def lines(self) -> Iterator[str]:
         """Yield the tree, one line for each branch."""
-        yield self.text
+        yield _one_line(self.text)
         for number, branch in enumerate(self.branches, 1):
             is_last = number == len(self.branches)
             first, *rest = branch.lines()
@@ -116,4 +118,9 @@ def encode_json(value: Any) -> bytes:
 
 
 def _cell(value: object) -> str:
-    return "-" if value is None else str(value)
+    return "-" if value is None else _one_line(str(value))
+
+
+def _one_line(text: str) -> str:
+    """Escape what breaks a line or speaks to the terminal; a reason may be any program's text."""
+    return _CONTROLS.sub(lambda found: found[0].encode("unicode_escape").decode(), text)

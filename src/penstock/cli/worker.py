@@ -85,9 +85,12 @@ def load_app(text: str) -> "TaskApp":
         raise typer.BadParameter(f"{text!r} is not MODULE:APP.", param_hint="MODULE:APP")
     sys.path.insert(0, str(Path.cwd()))
     try:
-        app = getattr(importlib.import_module(module_name), name)
+        module = importlib.import_module(module_name)
     except ModuleNotFoundError as error:
         raise typer.BadParameter(f"{error} (in {text}).", param_hint="MODULE:APP") from None
+    # Whatever else goes wrong while it is imported is the program's, with a trace into it.
+    try:
+        app = getattr(module, name)
     except AttributeError as error:
         raise typer.BadParameter(f"{error}.", param_hint="MODULE:APP") from None
     if not isinstance(app, TaskApp):

@@ -12,7 +12,7 @@ import msgspec
 
 from penstock import errors
 from penstock.client.wire import Answer
-from penstock.errors import PenstockError, Unavailable
+from penstock.errors import InvalidRequest, PenstockError, Unavailable
 
 T = TypeVar("T")
 
@@ -69,8 +69,10 @@ def read_answer(call: Call[T], answer: Answer, url: str) -> T:
 
 
 def path_of(*parts: str | int, **query: str | int | Sequence[str] | None) -> str:
-    """Join the parts of a path, each of which may hold any character."""
+    """Join the parts of a path, each of which may hold any character, and one at least."""
     path = "/" + "/".join(quote(str(part), safe="") for part in parts)
+    if "" in parts:
+        raise InvalidRequest(f"the name of a topic, of a group or an id is empty in {path}")
     given = {name: value for name, value in query.items() if value not in (None, ())}
     return f"{path}?{urlencode(given, doseq=True)}" if given else path
 

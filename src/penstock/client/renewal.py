@@ -27,6 +27,9 @@ class Renewal:
     def __len__(self) -> int:
         return len(self._held)
 
+    def __contains__(self, message: Leased) -> bool:
+        return _key(message) in self._held
+
     def hold(
         self, messages: Iterable[Leased], *, lease_s: float, now_s: float, owner: object = None
     ) -> None:

@@ -57,6 +57,11 @@ class LeaseKeeper:
         with self._changed:
             self._renewal.drop_all_of(owner)
 
+    def is_held(self, message: Leased) -> bool:
+        """Whether a lease is renewed; not any more when it was settled, dropped or lost."""
+        with self._changed:
+            return message in self._renewal
+
     def close(self) -> None:
         """Let all leases run out."""
         with self._changed:
@@ -111,6 +116,10 @@ class AsyncLeaseKeeper:
         """Leave alone what is held on behalf of `owner`."""
         self._renewal.drop_all_of(owner)
 
+    def is_held(self, message: Leased) -> bool:
+        """Whether a lease is renewed; not any more when it was settled, dropped or lost."""
+        return message in self._renewal
+
     async def close(self) -> None:
         """Let all leases run out."""
         if self._task is not None:
@@ -148,7 +157,8 @@ class Subscription(Generic[L]):
     """Messages one after the other, for ever or until `close`, from any thread.
 
     Their leases are renewed until they are settled or the subscription is closed. Messages that
-    were received and not yet handed out are given back then.
+    were received and not yet handed out are given back then. One whose lease was lost meanwhile is
+    not handed out: it comes back, to this consumer or another.
     """
 
     def __init__(
@@ -184,14 +194,19 @@ class Subscription(Generic[L]):
         return self
 
     def __next__(self) -> L:
-        while not self._ready and not self._is_closed:
-            messages = self._receive()
-            self._keeper.hold(messages, lease_s=self._lease_s, owner=self._owner)
-            self._ready.extend(messages)
-        if self._is_closed:
-            self.close()
-            raise StopIteration
-        return self._ready.popleft()
+        while not self._is_closed:
+            try:
+                # Looking first would be too early: another thread may take the last one, or close.
+                message = self._ready.popleft()
+            except IndexError:
+                messages = self._receive()
+                self._keeper.hold(messages, lease_s=self._lease_s, owner=self._owner)
+                self._ready.extend(messages)
+            else:
+                if self._keeper.is_held(message):
+                    return message
+        self.close()
+        raise StopIteration
 
     def close(self) -> None:
         """End the loop, also from within another thread; safe to call twice."""
@@ -238,14 +253,17 @@ class AsyncSubscription(Generic[L]):
         return self
 
     async def __anext__(self) -> L:
-        while not self._ready and not self._is_closed:
-            messages = await self._receive()
-            self._keeper.hold(messages, lease_s=self._lease_s, owner=self._owner)
-            self._ready.extend(messages)
-        if self._is_closed:
-            await self.close()
-            raise StopAsyncIteration
-        return self._ready.popleft()
+        while not self._is_closed:
+            if self._ready:
+                message = self._ready.popleft()
+                if self._keeper.is_held(message):
+                    return message
+            else:
+                messages = await self._receive()
+                self._keeper.hold(messages, lease_s=self._lease_s, owner=self._owner)
+                self._ready.extend(messages)
+        await self.close()
+        raise StopAsyncIteration
 
     async def close(self) -> None:
         """End the loop, also from within another task; safe to call twice."""

@@ -87,7 +87,19 @@ class TaskApp:
             await function.call(*arguments)
         else:
             loop = asyncio.get_running_loop()
-            await loop.run_in_executor(threads, function.call, *arguments)
+            result = await loop.run_in_executor(threads, _call, function.call, arguments)
+            if inspect.isawaitable(result):
+                # A decorator may hide that the function behind it is a coroutine.
+                await result
+
+
+def _call(function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
+    """Call a plain function, in its thread."""
+    try:
+        return function(*arguments)
+    except StopIteration as error:
+        # A future cannot hold this one, and who waits for it would wait for ever.
+        raise RuntimeError("the function raised StopIteration") from error
 
 
 def _takes_task(function: Callable[..., Any]) -> bool:

@@ -231,11 +231,11 @@ class PartitionStage:
         """True when a message has not been released yet."""
         return self._stage.find(number) is not None
 
-    async def find(self, number: int) -> ScheduledRecord | None:
-        """Return a message that waits; None when it does not, or no longer."""
+    async def find(self, numbers: Sequence[int]) -> list[ScheduledRecord]:
+        """Return those of these messages that wait."""
         self._log.check_serving()
-        waiting = self._stage.find(number)
-        return None if waiting is None else (await self._read([waiting]))[0]
+        found = (self._stage.find(number) for number in numbers)
+        return await self._read([each for each in found if each is not None])
 
     async def cancel(self, numbers: Sequence[int]) -> list[bool]:
         """Forget messages and their keys; say of each whether it was still waiting."""
@@ -249,11 +249,9 @@ class PartitionStage:
 
     async def _digests_of(self, numbers: Sequence[int]) -> dict[int, bytes]:
         """Return what the idempotency keys of messages are remembered by, by place."""
-        found = {number: self._stage.find(number) for number in numbers}
-        scheduled = await self._read([each for each in found.values() if each is not None])
         keys = {
             each.waiting.number: attributes_of(each.record.headers).idempotency_key
-            for each in scheduled
+            for each in await self.find(numbers)
         }
         return {
             place: key_digest(key)

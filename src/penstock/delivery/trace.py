@@ -68,6 +68,8 @@ class TraceStep(msgspec.Struct, frozen=True, kw_only=True):
     consumer: str = ""
     attempt: int = 0
     detail: str = ""
+    offset: int | None = None
+    """Where the message came into the log, by the step that brought it there."""
 
 
 class StageTrace:
@@ -187,9 +189,10 @@ class Trace:
             if out and (failure.delivery, failure.offset) == (out.delivery, self._offset):
                 is_nack = isinstance(event, Returned)
                 kind = TraceKind.NACKED if is_nack else TraceKind.REJECTED
-                detail = f"ready at {failure.ready_at_ms}; " if is_nack else ""
-                detail += "" if failure.is_counted else "not counted; "
-                yield self._end(event.group, kind, event.at_ms, f"{detail}{failure.reason}")
+                told = [f"ready at {failure.ready_at_ms}"] if is_nack else []
+                told += [] if failure.is_counted else ["not counted"]
+                told += [failure.reason] if failure.reason else []
+                yield self._end(event.group, kind, event.at_ms, "; ".join(told))
                 self._attempts[event.group] -= not failure.is_counted
                 return
 

@@ -183,7 +183,7 @@ def test_a_redrive_keeps_to_its_rate_and_can_go_elsewhere() -> None:
             await broker.dead_letters.redrive(TOPIC, to="orders.dlq")
         with pytest.raises(TopicNotFound):
             await broker.dead_letters.redrive(TOPIC, to="nowhere")
-        with pytest.raises(InvalidRequest, match="rate_per_s is 0"):
+        with pytest.raises(InvalidRequest, match="the rate is 0 messages a second"):
             await broker.dead_letters.redrive(TOPIC, rate_per_s=0)
 
     run(scene())

@@ -97,6 +97,32 @@ def test_messages_are_cancelled_moved_and_released_by_id() -> None:
     run(scene())
 
 
+def test_a_message_is_not_moved_to_where_its_life_is_over() -> None:
+    async def scene() -> None:
+        machine = SimMachine()
+        broker = await started(machine)
+        due_ms = machine.clock.now_ms() + 1_000
+        results = await broker.messages.publish(
+            "orders",
+            [
+                NewMessage(value=each, partition=0, deliver_at_ms=due_ms, expires_at_ms=expires_ms)
+                for each, expires_ms in ((b"short", due_ms + 500), (b"long", due_ms + 501))
+            ],
+        )
+        ids = [each.id for each in results if isinstance(each, Published)]
+
+        refused, moved = await broker.schedule.move("orders", ids, due_ms + 500)
+
+        assert isinstance(refused, InvalidRequest)
+        assert ids[0] in str(refused)
+        assert moved is None
+        short, long = await broker.schedule.list("orders")
+        assert (short.value, short.due_ms) == (b"short", due_ms)
+        assert (long.value, long.due_ms) == (b"long", due_ms + 500)
+
+    run(scene())
+
+
 def test_all_messages_that_wait_are_cancelled_at_once() -> None:
     async def scene() -> None:
         machine = SimMachine()

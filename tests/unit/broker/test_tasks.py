@@ -158,6 +158,30 @@ def test_workers_get_the_types_that_they_ask_for_and_types_take_turns() -> None:
     run(scene())
 
 
+def test_a_delayed_task_is_found_by_its_id_when_it_was_released_before_its_time() -> None:
+    async def scene() -> None:
+        machine = SimMachine()
+        broker = await started(machine)
+        due_ms = machine.clock.now_ms() + 3_600_000
+        released = await enqueue(broker, deliver_at_ms=due_ms)
+        cancelled = await enqueue(broker, deliver_at_ms=due_ms)
+        first, second = await broker.schedule.list("tasks.email")
+
+        assert await broker.schedule.release("tasks.email", [first.id]) == [None]
+        assert await broker.schedule.cancel("tasks.email", [second.id]) == [None]
+        await settled(broker)
+
+        assert (await broker.tasks.status(released)).state == "queued"
+        task = await lease(broker)
+        assert task.id == released
+        await broker.tasks.ack(task.id, task.receipt)
+        assert (await broker.tasks.status(released)).state == "done"
+        with pytest.raises(MessageNotFound, match="it was cancelled"):
+            await broker.tasks.status(cancelled)
+
+    run(scene())
+
+
 def test_a_delayed_task_keeps_its_id_and_is_found_after_its_release() -> None:
     async def scene() -> None:
         machine = SimMachine()

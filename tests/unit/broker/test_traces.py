@@ -3,6 +3,7 @@
 import asyncio
 
 import pytest
+from msgspec.structs import replace
 
 from penstock.broker import Nack, NewMessage, Published, Reject, traces
 from penstock.broker import TraceKind as K
@@ -45,6 +46,28 @@ def test_every_step_is_told_with_its_actor() -> None:
         assert steps[6].detail.endswith("oh")
         assert steps[1].detail == "on nodes 1"
         assert [step.at_ms for step in steps[2:9]] == sorted(step.at_ms for step in steps[2:9])
+
+    run(scene())
+
+
+def test_a_nack_tells_only_what_it_was_given() -> None:
+    async def scene() -> None:
+        broker = await started_with(b"a")
+        queues = broker.queues
+        for nack in (
+            Nack("", delay_ms=0),
+            Nack("", delay_ms=0, is_counted=False),
+            Nack("", delay_ms=0, reason="oh", is_counted=False),
+        ):
+            (message,) = await receive(broker, 1)
+            await queues.nack(TOPIC, GROUP, [replace(nack, receipt=message.receipt)])
+
+        steps = [step for step in await queues.trace(TOPIC, "0-0") if step.kind is K.NACKED]
+
+        told = [step.detail.partition("; ") for step in steps]
+        assert all(first.startswith("ready at ") for first, _, _ in told)
+        assert [rest for _, _, rest in told] == ["", "not counted", "not counted; oh"]
+        assert not steps[0].detail.endswith("; ")
 
     run(scene())
 

@@ -4,7 +4,7 @@ import io
 import json
 from dataclasses import dataclass
 
-from penstock.cli.output import Grid, Output
+from penstock.cli.output import Branch, Grid, Output
 
 
 @dataclass(frozen=True)
@@ -50,3 +50,14 @@ def test_a_wide_table_in_a_pipe_is_not_cut_off() -> None:
 
 def test_square_brackets_in_a_name_are_not_taken_for_markup() -> None:
     assert "[red]x[/red]" in shown({}, Grid(("name",), [("[red]x[/red]",)]))
+
+
+def test_a_text_of_several_lines_or_for_the_terminal_keeps_to_its_row_and_branch() -> None:
+    text = "first\nsecond\t\x1b[31mred\u2028last, naïve 日本"
+
+    grid = shown({}, Grid(("error",), [(text,), ("next",)])).splitlines()
+    tree = list(Branch("root", [Branch(text), Branch("next")]).lines())
+
+    told = "first\\nsecond\\t\\x1b[31mred\\u2028last, naïve 日本"
+    assert [line.strip() for line in grid[2:]] == [told, "next"]
+    assert tree == ["root", f"├─ {told}", "└─ next"]

@@ -8,7 +8,7 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
 
-from penstock.client import ClusterAdmin
+from penstock.client import Client, ClusterAdmin
 from penstock.client.http import HttpConnection
 from penstock.errors import (
     Conflict,
@@ -65,6 +65,14 @@ def test_requests_name_their_subject_in_the_path_and_carry_json() -> None:
         "DELETE /v1/cluster/nodes/3",
         'POST /v1/cluster/nodes/3/drain {"shrink":false}',
     ]
+
+
+def test_a_name_that_is_empty_is_refused_before_anybody_is_asked() -> None:
+    with (
+        Client("http://localhost:1", retry_s=0) as client,
+        pytest.raises(InvalidRequest, match="is empty in /v1/topics/orders/groups//receive"),
+    ):
+        client.receive("orders", "")
 
 
 def test_a_topic_cannot_lead_to_another_path() -> None:

@@ -2,7 +2,7 @@
 
 import asyncio
 import threading
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from typing import Any, cast
 
 import pytest
@@ -153,7 +153,7 @@ def test_an_answer_that_is_refused_does_not_end_the_worker() -> None:
     assert seen == [1, 2]
 
 
-@pytest.mark.parametrize("error", [SystemExit(3), asyncio.CancelledError()])
+@pytest.mark.parametrize("error", [SystemExit(3), asyncio.CancelledError(), StopIteration()])
 @pytest.mark.parametrize("is_coroutine", [True, False])
 def test_a_function_that_exits_or_is_cancelled_fails_alone(
     error: BaseException, *, is_coroutine: bool
@@ -173,6 +173,29 @@ def test_a_function_that_exits_or_is_cancelled_fails_alone(
 
     assert {each[:2] for each in queue.answers} == {("nack", "work:0-1"), ("ack", "work:0-2")}
     assert (worker.counts.done, worker.counts.failed) == (1, 1)
+
+
+def test_a_coroutine_behind_a_plain_decorator_is_run_to_its_end() -> None:
+    app, queue = TaskApp(), FakeQueue([task(1), task(2)])
+    seen = []
+
+    async def work(payload: int) -> None:
+        await asyncio.sleep(0)
+        seen.append(payload)
+        if payload == 2:
+            raise ValueError("two")
+
+    @app.task("work")
+    def decorated(payload: int) -> Coroutine[Any, Any, None]:
+        return work(payload)
+
+    asyncio.run(worker_on(app, queue).run())
+
+    assert sorted(seen) == [1, 2]
+    assert sorted(queue.answers) == [
+        ("ack", "work:0-1", ""),
+        ("nack", "work:0-2", "ValueError: two"),
+    ]
 
 
 def test_an_error_that_does_not_pass_ends_the_worker() -> None:

@@ -205,9 +205,14 @@ def _describe(request: Request, error: HTTPException) -> tuple[str, str]:
             return "NotFound", f"There is nothing at {path}; /docs lists what there is."
         case 405:
             allowed = (error.headers or {}).get("Allow", "")
-            return "MethodNotAllowed", f"{path} does not answer {method}, only {allowed}."
+            return (
+                "MethodNotAllowed",
+                f"{path} does not answer {method}, only {allowed}; /docs lists what there is.",
+            )
         case 403:
             return "Forbidden", str(error.detail)
+        case 415:
+            return "UnsupportedEncoding", str(error.detail)
         case _:
             return "InvalidRequest", str(error.detail)
 

@@ -15,6 +15,10 @@ the answers that it owes.
 
 uvicorn sets a timer after each answer and takes it back with the next request. Here a connection
 has one timer, which looks whether the connection has been idle for long and otherwise goes on.
+
+No other protocol is spoken here, so a client that offers to change to one (Java's does, to HTTP/2,
+until it was answered once) is answered as if it had not (RFC 9110, section 7.8). The parser takes
+no body of such a request, so it is given the request once more, without the offer.
 """
 
 import asyncio
@@ -24,6 +28,7 @@ from http import HTTPStatus
 from typing import Any, ClassVar
 
 import msgspec
+from httptools import HttpParserError, HttpParserUpgrade, HttpRequestParser
 from uvicorn.config import Config
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.server import ServerState
@@ -36,7 +41,9 @@ from penstock.protocols.http.routing import Shapes, ShortWay
 logger = logging.getLogger(__name__)
 
 # A request that has one of these is not plain.
-_DETOURS = frozenset((b"expect", b"origin", b"transfer-encoding", b"upgrade"))
+_DETOURS = frozenset((b"content-encoding", b"expect", b"origin", b"transfer-encoding", b"upgrade"))
+# The names of an offer to change to another protocol, as headers and in `Connection`.
+_OFFER = frozenset((b"upgrade", b"http2-settings"))
 _LENGTH_DIGITS_MAX = 12
 
 
@@ -100,6 +107,7 @@ class Connection(HttpToolsProtocol):
         super().__init__(config, server_state, app_state, _loop)
         self._is_plain = True
         self._length = 0
+        self._is_offer = False
         # When the last answer was given; None while a request is under way.
         self._idle_since_s: float | None = None
 
@@ -113,6 +121,28 @@ class Connection(HttpToolsProtocol):
             self.timeout_keep_alive_task.cancel()
             self.timeout_keep_alive_task = None
 
+    def data_received(self, data: bytes) -> None:
+        """Take in what the client sends."""
+        self._unset_keepalive_if_required()
+        while data:
+            try:
+                self.parser.feed_data(data)
+            except HttpParserUpgrade as stop:
+                if not self._is_offer:
+                    # Behind a CONNECT comes no HTTP.
+                    return
+                data = self._without_offer() + data[stop.args[0] :]
+                # The one that has stopped takes no more where the client wants the end after this.
+                self.parser = HttpRequestParser(self)
+                self.parser.set_dangerous_leniencies(lenient_data_after_close=True)
+            except HttpParserError:
+                message = "Invalid HTTP request received."
+                self.logger.warning(message)
+                self.send_400_response(message)
+                return
+            else:
+                return
+
     # What the parser finds, in this order.
 
     def on_message_begin(self) -> None:
@@ -122,6 +152,7 @@ class Connection(HttpToolsProtocol):
         self.expect_100_continue = False
         self._is_plain = True
         self._length = 0
+        self._is_offer = False
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """Keep a header, and look at those that decide about the way."""
@@ -137,6 +168,9 @@ class Connection(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         """Choose the way."""
+        if not self._is_plain and self.parser.should_upgrade():
+            self._is_offer = True
+            return
         visit = self._visit() if self._is_plain else None
         if visit is not None:
             self.cycle = visit
@@ -172,6 +206,19 @@ class Connection(HttpToolsProtocol):
         method = self.parser.get_method().decode()
         return WholeRequest(method, site, self.url.decode(), "", headers, b"")
 
+    def _without_offer(self) -> bytes:
+        """Return the head of the request as a client sends it that offers no other protocol."""
+        parser = self.parser
+        version = parser.get_http_version().encode()
+        lines = [b"%s %s HTTP/%s" % (parser.get_method(), self.url, version)]
+        for name, value in self.headers:
+            if name == b"connection":
+                tokens = [token.strip() for token in value.split(b",")]
+                value = b", ".join(each for each in tokens if each.lower() not in _OFFER)
+            if name not in _OFFER:
+                lines.append(name + b": " + value)
+        return b"\r\n".join((*lines, b"", b""))
+
     def on_body(self, body: bytes) -> None:
         """Collect what a shortcut is given."""
         cycle = self.cycle
@@ -182,6 +229,8 @@ class Connection(HttpToolsProtocol):
 
     def on_message_complete(self) -> None:
         """Let a shortcut begin."""
+        if self._is_offer:
+            return
         cycle = self.cycle
         if isinstance(cycle, _Visit):
             task = cycle.task = self.loop.create_task(self._serve(cycle))

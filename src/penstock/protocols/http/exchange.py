@@ -97,6 +97,7 @@ async def read_bytes(request: Request, bytes_max: int) -> bytes:
 
 async def _read_up_to(request: Request, bytes_max: int) -> bytes:
     """Return the body; of one that is too large, a part that is too large itself."""
+    _check_encoding(request)
     chunks = []
     size_bytes = 0
     try:
@@ -108,6 +109,18 @@ async def _read_up_to(request: Request, bytes_max: int) -> bytes:
     except ClientDisconnect:
         raise HTTPException(_CALLER_LEFT, "The caller left before all of its body came.") from None
     return b"".join(chunks)
+
+
+def _check_encoding(request: Request) -> None:
+    """Refuse a compressed body: a small one may be endless when it is unpacked."""
+    encoding = request.headers.get("content-encoding", "identity")
+    if encoding.strip().lower() not in ("", "identity"):
+        raise HTTPException(
+            415,
+            f"The body is sent with Content-Encoding: {encoding[:40]}; it must be sent as it is,"
+            " without one.",
+            headers={"Accept-Encoding": "identity"},
+        )
 
 
 def _new_decoder(kind: type[Body]) -> msgspec.json.Decoder[Body]:

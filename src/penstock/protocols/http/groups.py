@@ -240,7 +240,10 @@ def _reset_value(body: ResetBody) -> int:
     for name, value in (("offset", body.offset), ("time", body.time)):
         if (value is not None) != (body.to == name):
             given = "missing" if value is None else f"{value!r}"
-            raise InvalidRequest(f"to is {body.to!r} and {name} is {given}; they go together")
+            raise InvalidRequest(
+                f"to is {body.to!r} and {name} is {given}; {name} is given when to is {name!r},"
+                " and only then"
+            )
     if body.time is not None:
         return read_moment_ms("time", body.time)
     return body.offset or 0

@@ -5,9 +5,9 @@ from collections.abc import Mapping, Sequence
 import msgspec
 from msgspec import UNSET
 
-from penstock.broker import Acks, NewMessage, Published, PublishedRun
+from penstock.broker import Acks, NewMessage, Published, PublishedRun, time_in
 from penstock.errors import InvalidRequest, PenstockError
-from penstock.protocols.http.contents import read_headers, to_bytes
+from penstock.protocols.http.contents import Headers, read_headers, to_bytes
 from penstock.protocols.http.endpoints import FAILURES, TOPIC, Answer, Endpoint, Shortcut
 from penstock.protocols.http.exchange import decode_body, encode_json
 from penstock.protocols.http.failures import Failures
@@ -189,15 +189,16 @@ def _new_message(body: MessageBody, now_ms: int) -> NewMessage:
             else to_bytes("value", value, body.encoding),
             key=None if body.key is None else to_bytes("key", body.key, body.key_encoding),
         )
+    headers = read_headers(body.headers or {})
     return NewMessage(
         value=to_bytes("value", body.value, body.encoding),
         key=to_bytes("key", body.key, body.key_encoding),
-        headers=read_headers(body.headers or {}),
+        headers=headers,
         partition=body.partition,
         timestamp=_moment("timestamp", body.timestamp),
         priority=read_priority(body.priority),
         deliver_at_ms=_deliver_at(body, now_ms),
-        expires_at_ms=_expires_at(body, now_ms),
+        expires_at_ms=_expires_at(body, headers, now_ms),
         idempotency_key=body.idempotency_key,
     )
 
@@ -236,14 +237,17 @@ def _deliver_at(body: MessageBody, now_ms: int) -> int | None:
     return _moment("deliver_at", body.deliver_at)
 
 
-def _expires_at(body: MessageBody, now_ms: int) -> int | None:
+def _expires_at(body: MessageBody, headers: Headers, now_ms: int) -> int | None:
     """A time to live begins when the message can first be delivered."""
     if body.ttl is None:
         return None
     ttl_ms = read_duration_ms("ttl", body.ttl, max_ms=DELAY_MS_MAX)
     if ttl_ms == 0:
         raise InvalidRequest(f"ttl is {body.ttl!r}, so that nobody would ever receive the message")
-    return max(now_ms, _deliver_at(body, now_ms) or 0) + ttl_ms
+    due_ms = _deliver_at(body, now_ms)
+    if due_ms is None:
+        due_ms = time_in(headers)
+    return max(now_ms, due_ms or 0) + ttl_ms
 
 
 def _published(result: Published) -> PublishedMessage:

@@ -43,7 +43,7 @@ class MoveActions:
         source = self._source(parameters)
         destination = optional_text(parameters, "DestinationArn")
         rate = number_of(parameters, "MaxNumberOfMessagesPerSecond", least=1, most=MOVE_RATE_MAX)
-        target = self._queues.find(name_in_arn(destination)).name if destination else None
+        target = self._target(source, destination) if destination else None
         to_move, _in_flight = await self._queues.backlog(source)
         topic = self._view.topics.find(source.name)
         if any(task.status == "RUNNING" for task in tasks_of(topic)):
@@ -55,6 +55,17 @@ class MoveActions:
         await self._ask(topic, handle, asked)
         self._on_started()
         return {"TaskHandle": handle}
+
+    def _target(self, source: Queue, arn: str) -> str:
+        """Return the queue to move to; messages of a standard queue have no group to be in."""
+        target = self._queues.find(name_in_arn(arn))
+        if target.is_fifo != source.is_fifo:
+            raise SqsError(
+                SqsError.INVALID_PARAMETER,
+                f"Value {arn} for parameter DestinationArn is invalid. Reason: the destination"
+                f" must be a {'FIFO' if source.is_fifo else 'standard'} queue, as the source is.",
+            )
+        return target.name
 
     async def _ask(self, topic: Topic, handle: str, asked: AskedMove) -> None:
         changed = with_asked(topic, handle, asked)

@@ -158,6 +158,7 @@ def test_a_wrong_method_is_answered_with_json_and_the_allowed_ones() -> None:
     assert response.status_code == 405
     assert "GET" in response.headers["allow"]
     assert response.json()["error"]["type"] == "MethodNotAllowed"
+    assert "/docs" in response.json()["error"]["message"]
 
 
 @pytest.mark.parametrize(
