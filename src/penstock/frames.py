@@ -13,6 +13,8 @@ from penstock.errors import InvalidRequest
 
 _SIZE = struct.Struct(">i")
 _SIZE_BYTES = _SIZE.size
+# The first two bytes of a handshake of TLS, which no size of a frame that is taken begins with.
+_TLS_RECORD = 0x1603
 
 
 class FrameReader:
@@ -73,7 +75,9 @@ class FrameReader:
         (size,) = _SIZE.unpack(self._size_bytes)
         self._size_bytes = b""
         if not 0 < size <= self._bytes_max:
+            is_tls = size >> 16 == _TLS_RECORD
+            hint = "; so begins a connection with TLS, and here is none" if is_tls else ""
             raise InvalidRequest(
-                f"a frame of {size} bytes was announced, the limit is {self._bytes_max}"
+                f"a frame of {size} bytes was announced, the limit is {self._bytes_max}{hint}"
             )
         return int(size)

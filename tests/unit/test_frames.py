@@ -55,3 +55,10 @@ def test_a_size_out_of_bounds_is_refused(size: int) -> None:
 
     with pytest.raises(InvalidRequest, match=f"a frame of {size} bytes"):
         feed(reader, size.to_bytes(4, "big", signed=True))
+
+
+def test_a_connection_with_tls_where_none_is_spoken_is_told_as_such() -> None:
+    reader = FrameReader(bytearray(64), 1_000)
+
+    with pytest.raises(InvalidRequest, match="so begins a connection with TLS"):
+        feed(reader, b"\x16\x03\x01\x02\x00\x01")

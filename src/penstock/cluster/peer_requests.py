@@ -61,5 +61,7 @@ class PeerRequests:
                 group, to = _decode_numbers(body)
                 self._replicas.log_of(group).transfer_leader(NodeId(to))
                 return b""
+            case RequestKind.PING:
+                return b""
             case _:
                 raise InvalidRequest(f"requests of kind {kind} are unknown to this node")
