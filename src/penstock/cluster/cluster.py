@@ -118,7 +118,9 @@ class Cluster:
             self.member.node, self.replicas.by_group, self.links, self.replicas.raft_settings
         )
         self._mender = Mender(self.member.node, self.links, workplace)
-        self._requests = PeerRequests(self.replicas, self._changes, self._snapshots, self.overview)
+        self._requests = PeerRequests(
+            self.replicas, self._changes, self._snapshots, self.overview, self.leadership
+        )
         self._work = asyncio.Event()
         self._reconciled_version = -1
         self._is_catching_up = False
