@@ -1,7 +1,7 @@
 """What operators do to a running cluster: look, move, drain, remove, hand over, balance."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -18,6 +18,7 @@ from penstock.cluster import (
     Survey,
     check_in_sync_left,
     plan_moves,
+    plan_shard_replicas,
 )
 from penstock.errors import (
     Conflict,
@@ -98,11 +99,28 @@ class Operations:
             nodes=self._node_statuses(survey),
             topics=len(metadata.topics),
             partitions=len(partitions),
-            without_leader=[_name(each) for each in partitions if each.leader < 0],
+            without_leader=[
+                *(_name(each) for each in partitions if each.leader < 0),
+                *self._shards_where(lambda each: not self._is_led(each)),
+            ],
             behind=[_name(each) for each in partitions if _is_behind(each)],
-            changing=[_name(each) for each in partitions if each.is_changing],
+            changing=[
+                *(_name(each) for each in partitions if each.is_changing),
+                *self._shards_where(lambda each: bool(each.former)),
+            ],
             hot=[_name(each) for each in hot_partitions(partitions)],
         )
+
+    def _shards_where(self, is_meant: Callable[[Replicas], bool]) -> list[str]:
+        """Name logs of consumer groups."""
+        metadata = self._cluster.metadata
+        names = metadata.log_names()
+        return [names[each.group] for each in metadata.shards if is_meant(each)]
+
+    def _is_led(self, replicas: Replicas) -> bool:
+        """Whether this node knows of a leader that it can reach."""
+        leader = self._cluster.leaders.leader_of(replicas.group)
+        return leader is not None and leader.node in self._reachable()
 
     def _metadata(self) -> ClusterMetadata:
         """Return the metadata, which is empty until the node belongs to a cluster."""
@@ -270,11 +288,18 @@ class Operations:
     async def balance(self) -> list[str]:
         """Move replicas to nodes that have fewer, and hand partitions to those meant to lead them.
 
-        Names what was begun. Only nodes that can be reached take part.
+        Logs of consumer groups get the replicas first that they lack. Names what was begun. Only
+        nodes that can be reached take part.
         """
         metadata = self._metadata()
+        reachable = self._reachable()
+        done = await self._carry_out(plan_shard_replicas(metadata, reachable))
+        done += await self._carry_out(plan_moves(metadata, reachable))
+        return done + await self._balance_leaders()
+
+    async def _carry_out(self, moves: Mapping[int, tuple[int, ...]]) -> list[str]:
+        metadata = self._cluster.metadata
         names = metadata.log_names()
-        moves = plan_moves(metadata, self._reachable())
         done = []
         for replicas in list(metadata.all_replicas()):
             nodes = moves.get(replicas.group)
@@ -284,7 +309,7 @@ class Operations:
             if await self._change_if_there(replicas, list(nodes)):
                 before, after = _listed(replicas.nodes), _listed(nodes)
                 done.append(f"{names[replicas.group]}: from nodes {before} to {after}")
-        return done + await self._balance_leaders()
+        return done
 
     async def _balance_leaders(self) -> list[str]:
         done = []

@@ -9,7 +9,7 @@ import pytest
 from msgspec import structs
 
 from penstock.broker import Broker, NewTopic
-from penstock.cluster import plan_moves
+from penstock.cluster import Leader, plan_moves
 from penstock.cluster.commands import RegisterNode
 from penstock.errors import Conflict, NotLeader, PreferredLeaderUnavailable
 from penstock.ids import TopicPartition
@@ -95,8 +95,34 @@ def test_balancing_leaves_alone_what_somebody_else_has_moved_meanwhile() -> None
             broker.topics.delete(deleted),
         )
 
-        assert len(done) == len(planned) - 2
+        assert len([each for each in done if "consumer groups" not in each]) == len(planned) - 2
         assert nodes_of(broker, moved) == (2, 1)
+
+    run(scene())
+
+
+def test_balancing_gives_consumer_groups_the_replicas_that_they_lack() -> None:
+    async def scene() -> None:
+        broker = await with_pairs()
+        broker.operations._reachable = lambda: {1, 2, 3}  # type: ignore[method-assign]
+
+        done = await broker.operations.balance()
+
+        assert "consumer groups 0: from nodes 1 to 1, 2, 3" in done
+        status = await broker.operations.status()
+        assert "consumer groups 0" in status.changing
+        assert "consumer groups 0" not in status.without_leader
+
+    run(scene())
+
+
+def test_consumer_groups_whose_leader_is_gone_are_told() -> None:
+    async def scene() -> None:
+        broker = await with_pairs()
+        (shard,) = broker.metadata.shards
+        broker.cluster.leaders.learn([Leader(shard.group, 99, 3)])
+
+        assert "consumer groups 0" in (await broker.operations.status()).without_leader
 
     run(scene())
 
