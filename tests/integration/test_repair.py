@@ -96,6 +96,27 @@ def test_a_replica_whose_file_is_cut_begins_anew_and_catches_up(cluster: Cluster
     assert list((damaged.data_dir / "damaged").iterdir()), "the damaged files are kept"
 
 
+@pytest.mark.parametrize("lost", [f"{1:020}.log", "vote"])
+def test_a_replica_that_has_lost_a_file_begins_anew_and_catches_up(
+    cluster: ClusterProcess, lost: str
+) -> None:
+    topic = published_topic(cluster)
+    damaged = cluster[follower_of(cluster, topic)]
+    whole = stored_bytes(damaged, topic, 0)
+    assert damaged.stop() == 0
+    set_aside = damaged.data_dir / "damaged"
+    before = len(list(set_aside.iterdir())) if set_aside.exists() else 0
+    (log_file(damaged, topic).parent / lost).unlink()
+
+    damaged.start()
+
+    wait_for(
+        lambda: log_file(damaged, topic).exists() and stored_bytes(damaged, topic, 0) == whole,
+        "the replica is whole again",
+    )
+    assert len(list(set_aside.iterdir())) == before + 1, "the damaged files are kept"
+
+
 def group_log(node: NodeProcess, shard: int) -> Path:
     return node.data_dir / "groups" / str(shard) / f"{1:020}.state"
 

@@ -11,8 +11,15 @@ import msgspec
 from penstock.cluster.machine import Machine
 from penstock.errors import Corruption
 from penstock.ids import EntryIndex, Term
-from penstock.log import Disk, PartitionLog, Snapshot, load_snapshot, save_snapshot
-from penstock.raft import Membership
+from penstock.log import (
+    Disk,
+    HardStateFile,
+    PartitionLog,
+    Snapshot,
+    load_snapshot,
+    save_snapshot,
+)
+from penstock.raft import Member, Membership
 
 _FIRST_INDEX = EntryIndex(1)
 
@@ -70,4 +77,19 @@ def check_continues(log: PartitionLog, snapshot: Snapshot) -> None:
         raise Corruption(
             f"{log.directory} holds entries from {log.first_index} to {log.next_index}, its newest"
             f" whole snapshot stands at {snapshot.index}"
+        )
+
+
+def check_remembers(
+    log: PartitionLog, hard_state: HardStateFile, *, member: Member, membership: Membership
+) -> None:
+    """Raise `Corruption` when a replica with entries has forgotten what it has voted.
+
+    The file is durable before the first entry is written, so no crash leads here. One that votes
+    alone needs no memory of that: its log has the last term.
+    """
+    is_alone = membership.voters == (member,)
+    if hard_state.was_blank and not log.is_empty and not is_alone:
+        raise Corruption(
+            f"{hard_state.path} is missing or damaged, and {log.directory} has entries"
         )

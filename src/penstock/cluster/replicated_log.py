@@ -31,6 +31,7 @@ from penstock.cluster.proposal_queue import ProposalQueue, sharing_an_entry
 from penstock.cluster.replica_state import (
     ReplicaState,
     check_continues,
+    check_remembers,
     found_replica,
     load_state,
 )
@@ -198,6 +199,12 @@ class ReplicatedLog:
             if row.kind == EntryKind.MEMBERSHIP:
                 payload = self.log.payload_at(index)[1]
                 memberships.append((EntryIndex(index), Membership.decode(payload)))
+        check_remembers(
+            self.log,
+            hard_state_file,
+            member=self.identity.member,
+            membership=memberships[-1][1],
+        )
         return Recovered(
             hard_state=HardState(
                 Term(saved.term),
