@@ -99,7 +99,7 @@ class MetadataChanges:
         """Say why nothing can be changed, and whom it takes."""
         own = log.identity.member.node
         voters = {member.node for member in log.raft.membership.voters}
-        away = sorted(voters - self._links.connected - {own})
+        away = sorted(voters.difference(self._links.connected, {own}))
         reason = "the metadata has no leader at the moment"
         if not away:
             return reason
