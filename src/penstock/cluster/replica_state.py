@@ -19,7 +19,7 @@ from penstock.log import (
     load_snapshot,
     save_snapshot,
 )
-from penstock.raft import Member, Membership
+from penstock.raft import Membership
 
 _FIRST_INDEX = EntryIndex(1)
 
@@ -80,15 +80,12 @@ def check_continues(log: PartitionLog, snapshot: Snapshot) -> None:
         )
 
 
-def check_remembers(
-    log: PartitionLog, hard_state: HardStateFile, *, member: Member, membership: Membership
-) -> None:
+def check_remembers(log: PartitionLog, hard_state: HardStateFile, *, is_alone: bool) -> None:
     """Raise `Corruption` when a replica with entries has forgotten what it has voted.
 
     The file is durable before the first entry is written, so no crash leads here. One that votes
     alone needs no memory of that: its log has the last term.
     """
-    is_alone = membership.voters == (member,)
     if hard_state.was_blank and not log.is_empty and not is_alone:
         raise Corruption(
             f"{hard_state.path} is missing or damaged, and {log.directory} has entries"

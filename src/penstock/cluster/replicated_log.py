@@ -199,12 +199,8 @@ class ReplicatedLog:
             if row.kind == EntryKind.MEMBERSHIP:
                 payload = self.log.payload_at(index)[1]
                 memberships.append((EntryIndex(index), Membership.decode(payload)))
-        check_remembers(
-            self.log,
-            hard_state_file,
-            member=self.identity.member,
-            membership=memberships[-1][1],
-        )
+        voters = memberships[-1][1].voters
+        check_remembers(self.log, hard_state_file, is_alone=voters == (self.identity.member,))
         return Recovered(
             hard_state=HardState(
                 Term(saved.term),
