@@ -21,7 +21,14 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from penstock.client import ClusterAdmin, ClusterPartition
-from penstock.errors import Conflict, InvalidReplication, InvalidRequest, NotFound, TopicNotFound
+from penstock.errors import (
+    Conflict,
+    InvalidReplication,
+    InvalidRequest,
+    NotFound,
+    PreferredLeaderUnavailable,
+    TopicNotFound,
+)
 from tests.integration.clients import WAIT_S, wait_until
 from tests.processes import ClusterProcess, NodeProcess, free_ports
 
@@ -293,6 +300,8 @@ def test_a_wiped_node_comes_back_as_a_new_member_and_replicates_again(stage: Sta
     with streaming(stage, "mended") as stream:
         stage.cluster[2].kill()
         stream.wait_for_more()
+        with pytest.raises(PreferredLeaderUnavailable, match="node 2 is out of reach of node"):
+            stage.admin.transfer_leader("mended", 0, 2)
         shutil.rmtree(stage.cluster[2].data_dir)
         stage.cluster[2].start()
         stage.wait_for("mended", lambda found: is_whole(found[0], 2))

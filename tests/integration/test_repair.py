@@ -96,6 +96,27 @@ def test_a_replica_whose_file_is_cut_begins_anew_and_catches_up(cluster: Cluster
     assert list((damaged.data_dir / "damaged").iterdir()), "the damaged files are kept"
 
 
+@pytest.mark.parametrize("lost", [f"{1:020}.log", "vote"])
+def test_a_replica_that_has_lost_a_file_begins_anew_and_catches_up(
+    cluster: ClusterProcess, lost: str
+) -> None:
+    topic = published_topic(cluster)
+    damaged = cluster[follower_of(cluster, topic)]
+    whole = stored_bytes(damaged, topic, 0)
+    assert damaged.stop() == 0
+    set_aside = damaged.data_dir / "damaged"
+    before = len(list(set_aside.iterdir())) if set_aside.exists() else 0
+    (log_file(damaged, topic).parent / lost).unlink()
+
+    damaged.start()
+
+    wait_for(
+        lambda: log_file(damaged, topic).exists() and stored_bytes(damaged, topic, 0) == whole,
+        "the replica is whole again",
+    )
+    assert len(list(set_aside.iterdir())) == before + 1, "the damaged files are kept"
+
+
 def group_log(node: NodeProcess, shard: int) -> Path:
     return node.data_dir / "groups" / str(shard) / f"{1:020}.state"
 
@@ -361,17 +382,45 @@ def test_a_wiped_node_copies_what_the_others_no_longer_have_as_entries(tmp_path:
 @pytest.mark.skipif(OPENSSL is None, reason="certificates are made with openssl")
 def test_links_with_certificates_of_one_authority_form_a_cluster(tmp_path: Path) -> None:
     make_certificates(tmp_path)
-    flags = (
-        "--peer-tls-certificate", str(tmp_path / "node.pem"),
-        "--peer-tls-key", str(tmp_path / "node.key"),
-        "--peer-tls-authority", str(tmp_path / "authority.pem"),
-    )  # fmt: skip
 
-    with ClusterProcess(tmp_path / "nodes", 3, *flags) as cluster:
+    with ClusterProcess(tmp_path / "nodes", 3, *tls_flags(tmp_path)) as cluster:
         topic = new_replicated_topic(cluster, unique("sealed"))
         acknowledged = publish(cluster[1], topic, VALUES)
 
         assert [message.offset() for message in acknowledged] == list(range(len(VALUES)))
+
+
+@pytest.mark.skipif(OPENSSL is None, reason="certificates are made with openssl")
+def test_nodes_whose_certificates_are_not_of_one_authority_say_why_they_do_not_meet(
+    tmp_path: Path,
+) -> None:
+    cluster = ClusterProcess(tmp_path, 2)
+    nodes = list(cluster.nodes.values())
+    try:
+        for node in nodes:
+            node.directory.mkdir()
+            make_certificates(node.directory)
+            node.flags = (*node.flags, *tls_flags(node.directory))
+            node.launch()
+
+        wait_for(lambda: all(map(is_distrust_told, nodes)), "both nodes say why")
+    finally:
+        cluster.kill()
+
+
+def is_distrust_told(node: NodeProcess) -> bool:
+    return any(
+        line["message"] == "peer is out of reach" and "certificate is not accepted" in str(line)
+        for line in node.log_lines()
+    )
+
+
+def tls_flags(directory: Path) -> tuple[str, ...]:
+    return (
+        "--peer-tls-certificate", str(directory / "node.pem"),
+        "--peer-tls-key", str(directory / "node.key"),
+        "--peer-tls-authority", str(directory / "authority.pem"),
+    )  # fmt: skip
 
 
 def make_certificates(directory: Path) -> None:

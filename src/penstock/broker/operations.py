@@ -1,7 +1,8 @@
 """What operators do to a running cluster: look, move, drain, remove, hand over, balance."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 from penstock.cluster import (
@@ -17,6 +18,7 @@ from penstock.cluster import (
     Survey,
     check_in_sync_left,
     plan_moves,
+    plan_shard_replicas,
 )
 from penstock.errors import (
     Conflict,
@@ -24,6 +26,7 @@ from penstock.errors import (
     InvalidReplication,
     InvalidRequest,
     NotFound,
+    NotLeader,
     NotMoving,
     Unavailable,
 )
@@ -96,11 +99,28 @@ class Operations:
             nodes=self._node_statuses(survey),
             topics=len(metadata.topics),
             partitions=len(partitions),
-            without_leader=[_name(each) for each in partitions if each.leader < 0],
+            without_leader=[
+                *(_name(each) for each in partitions if each.leader < 0),
+                *self._shards_where(lambda each: not self._is_led(each)),
+            ],
             behind=[_name(each) for each in partitions if _is_behind(each)],
-            changing=[_name(each) for each in partitions if each.is_changing],
+            changing=[
+                *(_name(each) for each in partitions if each.is_changing),
+                *self._shards_where(lambda each: bool(each.former)),
+            ],
             hot=[_name(each) for each in hot_partitions(partitions)],
         )
+
+    def _shards_where(self, is_meant: Callable[[Replicas], bool]) -> list[str]:
+        """Name logs of consumer groups."""
+        metadata = self._cluster.metadata
+        names = metadata.log_names()
+        return [names[each.group] for each in metadata.shards if is_meant(each)]
+
+    def _is_led(self, replicas: Replicas) -> bool:
+        """Whether this node knows of a leader that it can reach."""
+        leader = self._cluster.leaders.leader_of(replicas.group)
+        return leader is not None and leader.node in self._reachable()
 
     def _metadata(self) -> ClusterMetadata:
         """Return the metadata, which is empty until the node belongs to a cluster."""
@@ -178,7 +198,9 @@ class Operations:
                 f"node {to} does not replicate {place}, nodes {list(replicas.nodes)} do"
             )
         leader = self._cluster.leaders.leader_of(replicas.group)
-        if leader is None or leader.node != to:
+        if leader is None or leader.node < 0:
+            raise NotLeader(f"{place} has no leader at the moment that could hand it over")
+        if leader.node != to:
             await self._cluster.leadership.transfer(replicas.group, to)
 
     async def drain(self, node_id: int, *, may_shrink: bool = False) -> int:
@@ -201,16 +223,38 @@ class Operations:
                 await self.end_drain(node_id)
             raise
         moved = 0
-        for replicas in list(metadata.all_replicas()):
-            if node_id in replicas.nodes:
-                if not (may_shrink or self._free_nodes(replicas, node_id)):
-                    raise InvalidReplication(
-                        f"{moved} logs of node {node_id} are being moved, for the next one no node"
-                        f" is left: nodes {sorted(metadata.draining)} are being drained"
-                    )
-                await self._change(replicas, self._without(replicas, node_id))
-                moved += 1
+        for group in [each.group for each in metadata.all_replicas() if node_id in each.nodes]:
+            # While others were moved, it may have been deleted, or moved by somebody else.
+            replicas = self._current(group)
+            if replicas is None or node_id not in replicas.nodes:
+                continue
+            if node_id not in metadata.draining:
+                raise Conflict(
+                    f"the drain of node {node_id} was ended by somebody else; {moved} logs were"
+                    " being moved by then"
+                )
+            if not (may_shrink or self._free_nodes(replicas, node_id)):
+                raise InvalidReplication(
+                    f"{moved} logs of node {node_id} are being moved, for the next one no node"
+                    f" is left: nodes {sorted(metadata.draining)} are being drained"
+                )
+            moved += await self._change_if_there(replicas, self._without(replicas, node_id))
         return moved
+
+    def _current(self, group: int) -> Replicas | None:
+        """Who replicates a log now; None when it was deleted."""
+        logs = self._cluster.metadata.all_replicas()
+        return next((each for each in logs if each.group == group), None)
+
+    async def _change_if_there(self, replicas: Replicas, nodes: list[int]) -> bool:
+        """Let other nodes replicate a log; False when it was deleted meanwhile."""
+        try:
+            await self._change(replicas, nodes)
+        except NotFound:
+            if self._current(replicas.group) is not None:
+                raise
+            return False
+        return True
 
     def _check_room(self, node_id: int, *, may_shrink: bool) -> None:
         """Raise when a replica of a node has nowhere to go."""
@@ -244,19 +288,28 @@ class Operations:
     async def balance(self) -> list[str]:
         """Move replicas to nodes that have fewer, and hand partitions to those meant to lead them.
 
-        Names what was begun. Only nodes that can be reached take part.
+        Logs of consumer groups get the replicas first that they lack. Names what was begun. Only
+        nodes that can be reached take part.
         """
         metadata = self._metadata()
-        names = self._group_names()
-        moves = plan_moves(metadata, self._reachable())
+        reachable = self._reachable()
+        done = await self._carry_out(plan_shard_replicas(metadata, reachable))
+        done += await self._carry_out(plan_moves(metadata, reachable))
+        return done + await self._balance_leaders()
+
+    async def _carry_out(self, moves: Mapping[int, tuple[int, ...]]) -> list[str]:
+        metadata = self._cluster.metadata
+        names = metadata.log_names()
         done = []
         for replicas in list(metadata.all_replicas()):
             nodes = moves.get(replicas.group)
-            if nodes is not None:
-                await self._change(replicas, list(nodes))
+            # What somebody else moves meanwhile goes where they want it.
+            if nodes is None or self._current(replicas.group) != replicas:
+                continue
+            if await self._change_if_there(replicas, list(nodes)):
                 before, after = _listed(replicas.nodes), _listed(nodes)
                 done.append(f"{names[replicas.group]}: from nodes {before} to {after}")
-        return done + await self._balance_leaders()
+        return done
 
     async def _balance_leaders(self) -> list[str]:
         done = []
@@ -264,17 +317,14 @@ class Operations:
             preferred = each.replicas[0]
             in_step = {follower.node for follower in each.followers if follower.is_in_step}
             is_led = each.leader >= 0 and not each.is_changing
-            if is_led and each.leader != preferred and preferred in in_step:
+            is_fit = preferred in in_step and preferred not in self._cluster.metadata.draining
+            if not (is_led and each.leader != preferred and is_fit):
+                continue
+            # One that is gone or led by another node by now is no reason to leave out the others.
+            with suppress(Unavailable, NotFound):
                 await self._cluster.leadership.transfer(each.group, preferred)
                 done.append(f"{_name(each)}: led by node {preferred} instead of {each.leader}")
         return done
-
-    def _group_names(self) -> dict[int, str]:
-        metadata = self._cluster.metadata
-        names = {each.group: f"consumer groups {n}" for n, each in enumerate(metadata.shards)}
-        for topic in metadata.topics.values():
-            names |= {each.group: f"{topic.name}-{n}" for n, each in enumerate(topic.replicas)}
-        return names
 
     async def _change(self, replicas: Replicas, nodes: list[int]) -> None:
         known = self._cluster.metadata.nodes

@@ -330,6 +330,7 @@ def remove_node(
 def balance(url: Url = URL_DEFAULT, as_json: Json = False) -> None:
     """Spread replicas and leaders over the nodes that can be reached.
 
+    Consumer groups get up to three replicas, topics keep the number that they have.
     Nodes that were given replicas lead their share after a second balance, when they have caught
     up; `penstock cluster status` tells what is still being moved.
     """

@@ -23,19 +23,21 @@ _Refusal: Any = next(
     kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "ClickException"
 )
 
+_UNAVAILABLE = (
+    "Is it running? `penstock serve` starts a node; see --bootstrap, --url or --context."
+    " If it is, `penstock cluster status` tells what is missing."
+)
 # What to try next; the first kind that an error belongs to decides.
 _HINTS: tuple[tuple[type[errors.PenstockError], str], ...] = (
     (errors.TimedOut, "The cluster may be busy, or advertise an address out of reach from here."),
     (errors.DiskFull, "The node refuses new messages until its disk has room."),
+    (errors.PreferredLeaderUnavailable, "`penstock cluster partitions` tells how replicas stand."),
     (errors.NotLeader, "The partition may be moving; try again in a moment."),
     (
         errors.ArchiveUnavailable,
         "--storage-option NAME=VALUE, or the store's usual variables, say how it is reached.",
     ),
-    (
-        errors.Unavailable,
-        "Is it running? `penstock serve` starts a node; see --bootstrap, --url or --context.",
-    ),
+    (errors.Unavailable, _UNAVAILABLE),
     (errors.TopicNotFound, "`penstock topic list` shows the topics."),
     (errors.TopicExists, "--if-not-exists accepts that."),
     (errors.GroupNotFound, "`penstock group list` shows the groups."),

@@ -30,7 +30,7 @@ from penstock.cluster.partition import Partition
 from penstock.cluster.partition_intake import Placed, Placement
 from penstock.cluster.partition_queue import PartitionQueue
 from penstock.cluster.partition_stage import ScheduledRecord
-from penstock.cluster.placement import choose_replicas, plan_moves
+from penstock.cluster.placement import choose_replicas, plan_moves, plan_shard_replicas
 from penstock.cluster.replicated_log import ReplicatedLog
 from penstock.cluster.resharding import (
     BeginReshard,
@@ -150,5 +150,6 @@ __all__ = [
     "decode_events",
     "no_setting",
     "plan_moves",
+    "plan_shard_replicas",
     "resolve_group_settings",
 ]

@@ -22,7 +22,8 @@ from penstock.cluster.workplace import Workplace
 from penstock.errors import NotLeader, Unavailable
 from penstock.ids import NodeId
 
-_CHANGE_TIMEOUT_S = 15.0
+# Longer than elections take, and shorter than clients wait, who would not hear the reason then.
+_CHANGE_TIMEOUT_S = 10.0
 _REQUEST_TIMEOUT_S = 5.0
 _ASK_AGAIN_S = 0.1
 
@@ -63,7 +64,7 @@ class MetadataChanges:
         if log.is_serving:
             outcome = await self._propose_here(log, payload)
         elif log.leader is None or log.leader == log.identity.member.node:
-            raise Unavailable("the metadata has no leader at the moment")
+            raise Unavailable(self._without_leader(log))
         else:
             outcome = await self._propose_at(log.leader, payload)
         return msgspec.msgpack.encode(outcome)
@@ -91,8 +92,21 @@ class MetadataChanges:
         if log.leader in connected:
             return log.leader
         if not connected:
-            raise Unavailable("the leader of the metadata cannot be reached")
+            raise Unavailable(self._without_leader(log))
         return min(connected)
+
+    def _without_leader(self, log: ReplicatedLog) -> str:
+        """Say why nothing can be changed, and whom it takes."""
+        own = log.identity.member.node
+        voters = {member.node for member in log.raft.membership.voters}
+        away = sorted(voters.difference(self._links.connected, {own}))
+        reason = "the metadata has no leader at the moment"
+        if not away:
+            return reason
+        return (
+            f"{reason}: of nodes {sorted(voters)}, which vote on it, node {own} does not reach"
+            f" {away}; most of them must be up before anything can be changed"
+        )
 
     async def _propose_at(self, node: NodeId, payload: bytes) -> _Outcome:
         answer = await self._links.request(

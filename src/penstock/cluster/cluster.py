@@ -29,7 +29,7 @@ from penstock.cluster.overview import Overview
 from penstock.cluster.pace import Pace
 from penstock.cluster.partition import Partition
 from penstock.cluster.peer_requests import PeerRequests
-from penstock.cluster.placement import choose_replicas
+from penstock.cluster.placement import SHARD_REPLICAS, choose_replicas
 from penstock.cluster.producer_ids import ProducerIds
 from penstock.cluster.registration import Registration
 from penstock.cluster.repair import Mender
@@ -118,7 +118,9 @@ class Cluster:
             self.member.node, self.replicas.by_group, self.links, self.replicas.raft_settings
         )
         self._mender = Mender(self.member.node, self.links, workplace)
-        self._requests = PeerRequests(self.replicas, self._changes, self._snapshots, self.overview)
+        self._requests = PeerRequests(
+            self.replicas, self._changes, self._snapshots, self.overview, self.leadership
+        )
         self._work = asyncio.Event()
         self._reconciled_version = -1
         self._is_catching_up = False
@@ -446,7 +448,7 @@ class Cluster:
                     placement = choose_replicas(
                         self.metadata,
                         self._options.group_shards,
-                        min(3, len(self.metadata.nodes)),
+                        min(SHARD_REPLICAS, len(self.metadata.nodes)),
                         reachable=self.reachable,
                     )
                     await log.propose_state(encode_command(PlaceShards(placement)))

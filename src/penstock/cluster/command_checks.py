@@ -22,8 +22,9 @@ from penstock.cluster.commands import (
     RegisterNode,
     RemoveNode,
 )
-from penstock.cluster.described import Node
+from penstock.cluster.described import Node, Topic
 from penstock.cluster.metadata import ClusterMetadata
+from penstock.cluster.resharding import BeginReshard, SwitchTopics
 from penstock.cluster.topic_checks import (
     Members,
     check_in_sync_change,
@@ -31,7 +32,13 @@ from penstock.cluster.topic_checks import (
     check_in_sync_min,
 )
 from penstock.cluster.topic_settings import IN_SYNC_MIN, check_settings
-from penstock.errors import Conflict, InvalidAssignment, InvalidRequest, NotFound
+from penstock.errors import (
+    Conflict,
+    InvalidAssignment,
+    InvalidReplication,
+    InvalidRequest,
+    NotFound,
+)
 from penstock.raft import Membership
 
 _PRODUCER_IDS_MAX = 1_000_000
@@ -41,7 +48,7 @@ _PORT_MAX = 65_535
 def takes_turns(command: Command) -> bool:
     """Whether a command may be refused or not by what another one does that is on its way."""
     match command:
-        case ChangeReplicas() | AddPartitions():
+        case ChangeReplicas() | AddPartitions() | BeginReshard() | SwitchTopics():
             return True
         case ChangeSettings(changed=changed):
             return IN_SYNC_MIN in changed
@@ -69,6 +76,10 @@ def check_command(command: Command, metadata: ClusterMetadata, voters: Membershi
             _check_growth(command, metadata)
         case ChangeReplicas():
             _check_move(command, metadata)
+        case BeginReshard(topic_id, _, target):
+            _check_copy(metadata.topic_by_id(topic_id), metadata.topic_by_id(target))
+        case SwitchTopics(topic_id):
+            _check_switch(metadata.topic_by_id(topic_id), metadata)
         case AllocateProducerIds(count):
             if not 1 <= count <= _PRODUCER_IDS_MAX:
                 raise InvalidRequest(
@@ -120,6 +131,24 @@ def _check_move(command: ChangeReplicas, metadata: ClusterMetadata) -> None:
     for topic in metadata.topics.values():
         if found[0] in topic.replicas:
             check_in_sync_left(topic, before, len(command.members))
+
+
+def _check_switch(topic: Topic, metadata: ClusterMetadata) -> None:
+    # Without a reshard, or after the switch, applying says what is to be said.
+    if topic.resharding is not None and not topic.resharding.is_switched:
+        _check_copy(topic, metadata.topic_by_id(topic.resharding.target))
+
+
+def _check_copy(topic: Topic, copy: Topic) -> None:
+    """A copy takes over the settings of its topic, and must be able to take records under them."""
+    before, after = (min(len(each.members) for each in one.replicas) for one in (topic, copy))
+    try:
+        check_in_sync_left(topic, before, after)
+    except InvalidReplication as error:
+        raise InvalidReplication(
+            f"{copy.name!r} cannot take the place of {topic.name!r}: {error}, or move the copy to"
+            " more nodes"
+        ) from error
 
 
 def _check_placement(placement: Iterable[Members], metadata: ClusterMetadata) -> None:

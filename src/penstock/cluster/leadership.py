@@ -21,7 +21,7 @@ from penstock.cluster.metadata import ClusterMetadata
 from penstock.cluster.replica_set import ReplicaSet
 from penstock.cluster.replicated_log import ReplicatedLog
 from penstock.cluster.workplace import Workplace
-from penstock.errors import PenstockError, Unavailable
+from penstock.errors import PenstockError, PreferredLeaderUnavailable, Unavailable
 from penstock.ids import NodeId
 
 logger = logging.getLogger(__name__)
@@ -58,12 +58,33 @@ class Leadership:
         if leader is None or leader.node < 0:
             raise Unavailable(f"group {group} has no leader at the moment")
         if leader.node == self._node:
-            self._replicas.log_of(group).transfer_leader(NodeId(to))
+            self.transfer_here(group, to)
             return
         body = msgspec.msgpack.encode((group, to))
         await self._links.request(
             NodeId(leader.node), RequestKind.TRANSFER, body, timeout_s=_REQUEST_TIMEOUT_S
         )
+
+    def transfer_here(self, group: int, to: int) -> None:
+        """Let another replica lead a group that this node leads, if that one can take over.
+
+        A leader takes no records while it waits for a successor, so it does not wait for one that
+        is not there.
+        """
+        log = self._replicas.log_of(group)
+        log.check_serving()
+        learning = [each for each in log.followers() if each.node == to and not each.is_voter]
+        if learning:
+            lag_entries = max(0, log.raft.last_index - learning[0].match)
+            raise PreferredLeaderUnavailable(
+                f"node {to} is still being filled with {log.name} and lacks {lag_entries} entries;"
+                " it can lead when it has them"
+            )
+        if to != self._node and to not in self._links.connected:
+            raise PreferredLeaderUnavailable(
+                f"node {to} is out of reach of node {self._node}, which leads {log.name}"
+            )
+        log.transfer_leader(NodeId(to))
 
     async def hand_over_all(self, wait_s: float) -> None:
         """Let others lead all groups of this node, as far as that can be had in time."""

@@ -6,7 +6,7 @@ and they know where it is once it has told one of them. A frame is a size
 (uint32), a kind (uint8) and a body. The first frame of each side is its hello: who it is, which
 cluster it belongs to, and the membership that the cluster was founded with; it is sent again when
 one of these changes. A peer that is not who
-it should be is turned away.
+it should be is turned away. Why a link does not come about is told in `link_faults`.
 
     RAFT                 group (uint64), then a message of consensus
     HEARTBEATS           the heartbeats of all groups, in one frame
@@ -16,6 +16,11 @@ it should be is turned away.
     LEADERS              who leads which group: group, term (uint64 each), node (uint32)
     BEAT                 which groups rest (`rests`); answered by
     BEAT_ANSWER          which of them do not
+    REFUSAL              why the sender wants no link; it closes the connection afterwards
+
+A node that lost its disk comes back with the number of before and another incarnation, and takes
+the place of a link that is left from before. If the node of before still answers there, two nodes
+have the same number: the one that came later is turned away.
 
 Messages of consensus may be lost, so they are dropped when a peer does not keep up; requests fail
 when the connection breaks.
@@ -29,14 +34,22 @@ import struct
 from collections.abc import Awaitable, Iterable, Sequence
 from enum import IntEnum
 from functools import partial
+from pathlib import Path
 from typing import Final, NamedTuple, Protocol
 
 import msgspec
 
 from penstock import errors
+from penstock.cluster.link_faults import LinkFaults, LinkRefused
 from penstock.cluster.peer_stream import SCRATCH_BYTES, Buffer, PeerStream
 from penstock.config import Address
-from penstock.errors import InvalidConfiguration, InvalidRequest, PenstockError, Unavailable
+from penstock.errors import (
+    Conflict,
+    InvalidConfiguration,
+    InvalidRequest,
+    PenstockError,
+    Unavailable,
+)
 from penstock.ids import NodeId
 from penstock.raft import (
     Heartbeat,
@@ -65,6 +78,9 @@ _DIAL_AGAIN_S = 0.2
 _DIAL_TIMEOUT_S = 3.0
 # How long a node waits to be dialled by one with a smaller number.
 _DIALLED_WITHIN_S = 2.0
+# How long a node may take to show that it is there when another one has come with its number.
+_PING_TIMEOUT_S = 2.0
+_REFUSAL_BYTES_MAX = 1_000
 
 
 class RequestKind(IntEnum):
@@ -84,6 +100,8 @@ class RequestKind(IntEnum):
     """Send the payload of one entry."""
     CALL = 7
     """Carry out a verb on a partition that you lead."""
+    PING = 8
+    """Answer, whatever it is: one who does not know this refuses, and is there."""
 
 
 class _Kind(IntEnum):
@@ -96,6 +114,7 @@ class _Kind(IntEnum):
     LEADERS = 7
     BEAT = 8
     BEAT_ANSWER = 9
+    REFUSAL = 10
 
 
 # Looking a member up in its enum costs as much as a call, and this one comes with every batch.
@@ -140,18 +159,31 @@ def load_link_tls(*, certificate: str, key: str, authority: str) -> LinkTls | No
     missing = [f"peer_tls_{name}" for name, path in given.items() if not path]
     if missing:
         raise InvalidConfiguration(f"links with TLS also need {', '.join(missing)}")
+    for name, path in given.items():
+        _check_readable(f"peer_tls_{name}", path)
     contexts = []
     for purpose in (ssl.Purpose.CLIENT_AUTH, ssl.Purpose.SERVER_AUTH):
         try:
             context = ssl.create_default_context(purpose, cafile=authority)
             context.load_cert_chain(certificate, key)
         except OSError as error:
-            raise InvalidConfiguration(f"the TLS files of links cannot be used: {error}") from error
+            raise InvalidConfiguration(
+                f"peer_tls_certificate {certificate}, peer_tls_key {key} and peer_tls_authority"
+                f" {authority} cannot be used together: {error}"
+            ) from error
         context.verify_mode = ssl.CERT_REQUIRED
         # Nodes are told apart by their hello; the certificate says that they belong here.
         context.check_hostname = False
         contexts.append(context)
     return LinkTls(*contexts)
+
+
+def _check_readable(option: str, path: str) -> None:
+    try:
+        with Path(path).open("rb"):
+            pass
+    except OSError as error:
+        raise InvalidConfiguration(f"{option}: {path} cannot be read: {error.strerror}") from error
 
 
 class LinkOwner(Protocol):
@@ -188,9 +220,10 @@ class LinkOwner(Protocol):
 class _Link:
     """One open connection."""
 
-    def __init__(self, node: NodeId, stream: PeerStream) -> None:
+    def __init__(self, node: NodeId, stream: PeerStream, incarnation: int) -> None:
         self.node = node
         self.stream = stream
+        self.incarnation = incarnation
         self.waiting: dict[int, asyncio.Future[bytes]] = {}
 
     def send(self, kind: _Kind, parts: Sequence[Buffer]) -> None:
@@ -232,6 +265,7 @@ class Links:
         self._answers: dict[NodeId, list[tuple[int, HeartbeatResponse]]] = {}
         self._is_flush_planned = False
         self._scratch = bytearray(SCRATCH_BYTES)
+        self._faults = LinkFaults(lambda: asyncio.get_running_loop().time())
 
     async def listen(self, host: str, port: int) -> int:
         """Accept peers; return the port."""
@@ -271,12 +305,7 @@ class Links:
 
     async def _dial_until_joined(self, address: Address) -> None:
         while not (self._links and self._dialers):
-            try:
-                stream = await self._connect(address)
-            except OSError:
-                await asyncio.sleep(_DIAL_AGAIN_S)
-                continue
-            await self._run_link(stream, expected=None)
+            await self._dial_once(address, expected=None)
             await asyncio.sleep(_DIAL_AGAIN_S)
 
     def forget(self, node: NodeId) -> None:
@@ -388,14 +417,19 @@ class Links:
             address = self._addresses[node]
             if attempt % 2:
                 address = self._told.get(node, address)
-            try:
-                async with asyncio.timeout(_DIAL_TIMEOUT_S):
-                    stream = await self._connect(address)
-            except (OSError, TimeoutError):
-                await asyncio.sleep(wait_s)
-                continue
-            await self._run_link(stream, expected=node)
+            await self._dial_once(address, expected=node)
             await asyncio.sleep(wait_s)
+
+    async def _dial_once(self, address: Address, *, expected: NodeId | None) -> None:
+        """Connect and keep the link until it breaks."""
+        peer = f"{address.host}:{address.port}"
+        try:
+            async with asyncio.timeout(_DIAL_TIMEOUT_S):
+                stream = await self._connect(address)
+        except OSError as error:
+            self._faults.unreached(peer, error)
+        else:
+            await self._run_link(stream, expected=expected, dialled=peer)
 
     async def _connect(self, address: Address) -> PeerStream:
         _, stream = await asyncio.get_running_loop().create_connection(
@@ -409,15 +443,23 @@ class Links:
     def _accept(self, stream: PeerStream) -> None:
         self._spawn(self._run_link(stream, expected=None))
 
-    async def _run_link(self, stream: PeerStream, *, expected: NodeId | None) -> None:
+    async def _run_link(
+        self, stream: PeerStream, *, expected: NodeId | None, dialled: str | None = None
+    ) -> None:
         link: _Link | None = None
+        peer = dialled or stream.peer_host
         try:
             link = await self._greet(stream, expected)
             await stream.run(partial(self._take, link))
-        except (OSError, TimeoutError):
-            pass
+        except OSError as error:
+            # Whoever connects here and leaves without a word need not be a peer.
+            if link is None and dialled is not None:
+                self._faults.unreached(peer, error)
+        except LinkRefused as error:
+            self._faults.refused(peer, error)
         except (PenstockError, msgspec.MsgspecError, struct.error, ValueError) as error:
-            logger.warning("peer turned away", extra={"reason": str(error)})
+            self._faults.turned_away(peer, error)
+            _refuse(stream, error)
         except Exception:
             # The link ends, and the one who dials tries again: without this it never would.
             logger.exception("link failed")
@@ -435,16 +477,42 @@ class Links:
             raise InvalidRequest("a peer did not say who it is")
         hello = msgspec.msgpack.decode(memoryview(frame)[1:], type=Hello)
         node = NodeId(hello.node_id)
-        if node == self._node or (expected is not None and node != expected):
+        if node == self._node:
+            raise InvalidRequest(
+                f"it calls itself node {node}, as this node does: both have the same node_id, or"
+                " the address leads back here"
+            )
+        if expected is not None and node != expected:
             raise InvalidRequest(f"node {node} answered where node {expected} was expected")
+        await self._check_number(hello)
         self._owner.greeted(hello)
         old = self._links.get(node)
         if old is not None:
             old.close()
-        link = self._links[node] = _Link(node, stream)
+        link = self._links[node] = _Link(node, stream, hello.incarnation)
         self._greet_if_changed(link, hello_bytes)
         self._owner.connected(node)
         return link
+
+    async def _check_number(self, hello: Hello) -> None:
+        """Raise `Conflict` when another node runs that has the number of the one that says hello.
+
+        Nothing of that one is taken in meanwhile, so it cannot register in the place of the other.
+        """
+        node = NodeId(hello.node_id)
+        old = self._links.get(node)
+        if old is None or old.incarnation == hello.incarnation:
+            return
+        try:
+            await self.request(node, RequestKind.PING, b"", timeout_s=_PING_TIMEOUT_S)
+        except Unavailable:
+            return
+        except PenstockError:
+            pass
+        raise Conflict(
+            f"a node {node} with another data directory is running, and two nodes cannot have the"
+            " same node_id; stop one of them"
+        )
 
     def _greet_if_changed(self, link: _Link, said: bytes) -> None:
         """Say hello again if there is news since the first one, perhaps by the peer's own hello."""
@@ -495,6 +563,8 @@ class Links:
             self._owner.beat_heard(link.node, bytes(body))
         elif kind == _Kind.BEAT_ANSWER:
             self._owner.beat_answered(link.node, bytes(body))
+        elif kind == _Kind.REFUSAL:
+            raise LinkRefused(f"node {link.node} says: {bytes(body).decode(errors='replace')}")
         else:
             raise InvalidRequest(f"node {link.node} sent a frame of unknown kind {kind}")
 
@@ -527,6 +597,12 @@ class Links:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         for link in tuple(self._links.values()):
             link.close()
+
+
+def _refuse(stream: PeerStream, error: Exception) -> None:
+    body = str(error).encode()[:_REFUSAL_BYTES_MAX]
+    size_bytes = _HEAD_BYTES + len(body)
+    stream.send([_HEAD.pack(size_bytes - _SIZE_BYTES, _Kind.REFUSAL), body], size_bytes)
 
 
 def _error_from(body: bytes) -> PenstockError:

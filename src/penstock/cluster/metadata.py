@@ -72,6 +72,7 @@ FIRST_TOPIC_GROUP = 10_000
 # Deleted topics are remembered so that a node which was away can tell their leftovers from data
 # whose metadata was lost, which is never removed.
 _DELETED_KEPT = 10_000
+_SHOWN_MAX = 5
 
 
 class _Snapshot(msgspec.Struct, frozen=True):
@@ -286,14 +287,35 @@ class ClusterMetadata(RecordlessMachine):
         self._changed()
 
     def _remove_node(self, node_id: int) -> None:
-        held = sum(replicas.is_kept_by(node_id) for replicas in self.all_replicas())
+        held = [each for each in self.all_replicas() if each.is_kept_by(node_id)]
         if held:
-            raise Conflict(
-                f"node {node_id} still replicates {held} logs; drain it before it is removed"
+            is_draining = node_id in self.draining
+            advice = (
+                "wait until they have moved" if is_draining else "drain it before it is removed"
             )
+            shown = self._shown(held, node_id)
+            raise Conflict(f"node {node_id} still replicates {len(held)} logs: {shown}; {advice}")
         self.nodes.pop(node_id, None)
         self.draining.discard(node_id)
         self._changed()
+
+    def _shown(self, held: list[Replicas], node_id: int) -> str:
+        """Name logs of a node, first those that nobody else has: they cannot move without it."""
+        names = self.log_names()
+        alone = {each.group for each in held if _is_alone(each, node_id)}
+        held = sorted(held, key=lambda each: each.group not in alone)
+        shown = [
+            names[each.group] + (" (the only replica)" if each.group in alone else "")
+            for each in held[:_SHOWN_MAX]
+        ]
+        return ", ".join(shown + ["..."] * (len(held) > _SHOWN_MAX))
+
+    def log_names(self) -> dict[int, str]:
+        """What people call each log, by the number of its group."""
+        names = {each.group: f"consumer groups {n}" for n, each in enumerate(self.shards)}
+        for topic in self._topics.values():
+            names |= {each.group: f"{topic.name}-{n}" for n, each in enumerate(topic.replicas)}
+        return names
 
     def _drain(self, node_id: int, *, is_draining: bool) -> None:
         if node_id not in self.nodes:
@@ -482,6 +504,10 @@ class ClusterMetadata(RecordlessMachine):
         self.version = index
         for notify in self._watchers:
             notify()
+
+
+def _is_alone(replicas: Replicas, node_id: int) -> bool:
+    return {node for node, _ in replicas.former or replicas.members} == {node_id}
 
 
 def _with_members(replicas: Replicas, members: tuple[tuple[int, int], ...], index: int) -> Replicas:

@@ -3,13 +3,13 @@
 import msgspec
 
 from penstock.cluster.changes import MetadataChanges
+from penstock.cluster.leadership import Leadership
 from penstock.cluster.links import RequestKind
 from penstock.cluster.overview import Overview
 from penstock.cluster.replica_set import ReplicaSet
 from penstock.cluster.snapshot_exchange import SnapshotExchange
 from penstock.cluster.transfer import ChunkRequest
 from penstock.errors import InvalidRequest
-from penstock.ids import NodeId
 
 _decode_numbers = msgspec.msgpack.Decoder(tuple[int, int]).decode
 _decode_chunk_request = msgspec.msgpack.Decoder(ChunkRequest).decode
@@ -24,11 +24,13 @@ class PeerRequests:
         changes: MetadataChanges,
         snapshots: SnapshotExchange,
         overview: Overview,
+        leadership: Leadership,
     ) -> None:
         self._replicas = replicas
         self._changes = changes
         self._snapshots = snapshots
         self._overview = overview
+        self._leadership = leadership
 
     async def answer(self, kind: int, body: bytes) -> bytes:
         """Answer one request."""
@@ -59,7 +61,9 @@ class PeerRequests:
                 return msgspec.msgpack.encode(self._overview.led_here())
             case RequestKind.TRANSFER:
                 group, to = _decode_numbers(body)
-                self._replicas.log_of(group).transfer_leader(NodeId(to))
+                self._leadership.transfer_here(group, to)
+                return b""
+            case RequestKind.PING:
                 return b""
             case _:
                 raise InvalidRequest(f"requests of kind {kind} are unknown to this node")

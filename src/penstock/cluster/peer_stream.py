@@ -92,6 +92,12 @@ class PeerStream(asyncio.BufferedProtocol):
 
     # What the owner calls.
 
+    @property
+    def peer_host(self) -> str:
+        """Where the connection comes from, as far as this side can tell."""
+        name = self._transport.get_extra_info("peername") if self._transport is not None else None
+        return str(name[0]) if name else "unknown"
+
     async def first_frame(self) -> bytearray:
         """Wait for the first frame, or raise why there is none."""
         if not self._early:

@@ -7,6 +7,9 @@ from penstock.cluster.described import Replicas
 from penstock.cluster.metadata import ClusterMetadata
 from penstock.errors import InvalidReplication
 
+SHARD_REPLICAS = 3
+"""How many replicas the logs of consumer groups have, where there are as many nodes."""
+
 
 def choose_replicas(
     metadata: ClusterMetadata,
@@ -70,9 +73,41 @@ def plan_moves(metadata: ClusterMetadata, nodes: Collection[int]) -> dict[int, t
     differently. Only `nodes` give and take, and only those that are not being drained; a group that
     is changing already stays where it goes. No more is moved than it takes.
     """
-    eligible = sorted(set(nodes) & metadata.nodes.keys() - metadata.draining)
+    eligible = _eligible(metadata, nodes)
     partitions = [each for topic in metadata.topics.values() for each in topic.replicas]
     return _spread(metadata.shards, eligible) | _spread(partitions, eligible)
+
+
+def plan_shard_replicas(
+    metadata: ClusterMetadata, nodes: Collection[int]
+) -> dict[int, tuple[int, ...]]:
+    """Return the nodes of each log of consumer groups that can have more replicas than it has.
+
+    Topics have as many as somebody has asked for. Nobody asks for these: a cluster that was founded
+    by one node, or was drained down to a few, gets them when it has grown.
+    """
+    eligible = _eligible(metadata, nodes)
+    wanted = min(SHARD_REPLICAS, len(eligible))
+    counts = Counter(node for each in metadata.shards for node in each.nodes)
+    leads: Counter[int] = Counter()
+    planned = {}
+    for each in metadata.shards:
+        place = list(each.nodes)
+        if len(place) < wanted and not (each.former or each.leaving):
+            free = [node for node in eligible if node not in place]
+            free.sort(key=lambda node: (counts[node], node))
+            added = free[: wanted - len(place)]
+            counts.update(added)
+            place = sorted(
+                place + added, key=lambda node: (node not in eligible, leads[node], node)
+            )
+            planned[each.group] = tuple(place)
+        leads.update(place[:1])
+    return planned
+
+
+def _eligible(metadata: ClusterMetadata, nodes: Collection[int]) -> list[int]:
+    return sorted(set(nodes) & metadata.nodes.keys() - metadata.draining)
 
 
 def _spread(logs: Sequence[Replicas], eligible: list[int]) -> dict[int, tuple[int, ...]]:

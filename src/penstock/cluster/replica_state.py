@@ -101,3 +101,15 @@ def recovered_from(
         applied=EntryIndex(snapshot.index - 1),
         doubt=log.doubt,
     )
+
+
+def check_remembers(log: PartitionLog, hard_state: HardStateFile, *, is_alone: bool) -> None:
+    """Raise `Corruption` when a replica with entries has forgotten what it has voted.
+
+    The file is durable before the first entry is written, so no crash leads here. One that votes
+    alone needs no memory of that: its log has the last term.
+    """
+    if hard_state.was_blank and not log.is_empty and not is_alone:
+        raise Corruption(
+            f"{hard_state.path} is missing or damaged, and {log.directory} has entries"
+        )

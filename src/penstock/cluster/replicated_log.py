@@ -33,6 +33,7 @@ from penstock.cluster.replica_identity import ReplicaIdentity, Transport
 from penstock.cluster.replica_state import (
     ReplicaState,
     check_continues,
+    check_remembers,
     found_replica,
     load_state,
     recovered_from,
@@ -181,7 +182,10 @@ class ReplicatedLog:
             EntryIndex(snapshot.index - 1), snapshot.term, self._membership
         )
         self._membership_index = EntryIndex(state.membership_index)
-        return recovered_from(self.log, hard_state_file, snapshot, state)
+        recovered = recovered_from(self.log, hard_state_file, snapshot, state)
+        voters = recovered.memberships[-1][1].voters
+        check_remembers(self.log, hard_state_file, is_alone=voters == (self.identity.member,))
+        return recovered
 
     def check_readable(self) -> None:
         """Raise `Corruption` when an entry cannot be read that is not in the snapshot."""

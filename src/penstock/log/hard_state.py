@@ -34,7 +34,10 @@ class HardStateFile:
     """Keeps the hard state of one replica."""
 
     def __init__(self, disk: Disk, directory: Path) -> None:
-        self._slots = SlotFile(disk, directory / FILE_NAME, "qqq")
+        self.path = directory / FILE_NAME
+        self._slots = SlotFile(disk, self.path, "qqq")
+        self.was_blank = self._slots.newest is None
+        """Whether nothing was found: the replica is new, or its file was lost."""
         self._slots.write(*self.newest)
         sync_file(self._slots.file)
         sync_names(disk, directory)

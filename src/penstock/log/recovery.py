@@ -64,7 +64,7 @@ class Recovered:
 
 def recover(disk: Disk, directory: Path, checkpoint: CheckpointFile) -> Recovered:
     """Open all segments; cut the torn tail of the last one and make the rest durable."""
-    first_indexes = _existing_segments(disk, directory)
+    first_indexes = _existing_segments(disk, directory, checkpoint)
     if not first_indexes:
         return Recovered([], 0, 0)
     # A killed process may have created or removed files without making their names durable.
@@ -80,7 +80,7 @@ def recover(disk: Disk, directory: Path, checkpoint: CheckpointFile) -> Recovere
     return Recovered([*segments, last], cut_log, cut_state)
 
 
-def _existing_segments(disk: Disk, directory: Path) -> list[int]:
+def _existing_segments(disk: Disk, directory: Path, checkpoint: CheckpointFile) -> list[int]:
     """Return the first index of every whole segment; finish creations and removals cut short."""
     names = set(disk.names(directory))
     suffixes = (LOG_SUFFIX, STATE_SUFFIX, INDEX_SUFFIX)
@@ -92,6 +92,7 @@ def _existing_segments(disk: Disk, directory: Path) -> list[int]:
         if whole and whole[0] < first_index < whole[-1]:
             path = segment_path(directory, first_index, LOG_SUFFIX)
             raise Corruption(f"{path} is missing, but segments before and after it are there")
+    _check_newest(directory, whole, checkpoint)
     # As in `Segment.remove_files`, .log is durably gone before the others go.
     for gone in ((LOG_SUFFIX,), (STATE_SUFFIX, INDEX_SUFFIX)) if broken else ():
         for first_index in broken:
@@ -99,6 +100,24 @@ def _existing_segments(disk: Disk, directory: Path) -> list[int]:
                 disk.remove(segment_path(directory, first_index, suffix))
         disk.sync_directory(directory)
     return whole
+
+
+def _check_newest(directory: Path, whole: list[int], checkpoint: CheckpointFile) -> None:
+    """Raise `Corruption` when the segment is gone in which entries were durable last.
+
+    A cut withdraws the checkpoint durably before it removes the last segment, and a copy that takes
+    the place of a log is swapped in with all its files, this one included, before the log is
+    opened. Retention and compaction leave the last segment alone, so one may be gone that a later
+    one has followed. A checkpoint speaks of a segment only after it is durable with its name. So no
+    crash leads here: a file was lost. To go on without it would give its offsets to other records,
+    and let a replica vote as if it had never acknowledged what was in it.
+    """
+    newest = checkpoint.newest
+    if newest is not None and newest.rows and newest.first_index > max(whole, default=-1):
+        path = segment_path(directory, newest.first_index, LOG_SUFFIX)
+        raise Corruption(
+            f"{path} is missing or empty, but {newest.rows} entries of it were durable"
+        )
 
 
 def _is_whole(disk: Disk, directory: Path, first_index: int, names: set[str]) -> bool:

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from penstock.cluster import ClusterMetadata, Node
-from penstock.cluster.command_checks import check_command
+from penstock.cluster.command_checks import check_command, takes_turns
 from penstock.cluster.commands import (
     AddPartitions,
     AllocateProducerIds,
@@ -20,7 +20,8 @@ from penstock.cluster.commands import (
     decode_command,
     encode_command,
 )
-from penstock.errors import Conflict, InvalidRequest, PenstockError
+from penstock.cluster.resharding import BeginReshard, FenceTopic, SwitchTopics
+from penstock.errors import Conflict, InvalidReplication, InvalidRequest, PenstockError
 from penstock.ids import NodeId
 from penstock.log import StateEntry
 from penstock.raft import Incarnation, Member, Membership
@@ -77,6 +78,46 @@ def test_a_command_that_no_node_could_carry_out_is_refused(
 ) -> None:
     with pytest.raises(PenstockError, match=named):
         check_command(command, metadata, Membership())
+
+
+def test_a_copy_with_too_few_replicas_does_not_take_over_the_settings_of_its_topic(
+    metadata: ClusterMetadata,
+) -> None:
+    copy, reshard = uuid.uuid4(), uuid.uuid4()
+
+    def give(command: Command) -> None:
+        metadata.apply_state(StateEntry(1, 1, 0, encode_command(command)))
+
+    give(CreateTopic("safe.reshard", copy, [(ONE, TWO), (ONE,)], {}))
+    begin = BeginReshard(SAFE, reshard, copy)
+    switch = SwitchTopics(SAFE, reshard, 1, "safe.before", {})
+    refusal = "'safe.reshard' cannot take the place of 'safe': .* would have 1 replicas"
+    with pytest.raises(InvalidReplication, match=refusal):
+        check_command(begin, metadata, Membership())
+
+    # The copy, or the setting, may change after the reshard has begun.
+    give(begin)
+    give(FenceTopic(SAFE, reshard))
+    with pytest.raises(InvalidReplication, match=refusal):
+        check_command(switch, metadata, Membership())
+    give(ChangeSettings(SAFE, {"min.insync.replicas": "1"}, []))
+    check_command(begin, metadata, Membership())
+    check_command(switch, metadata, Membership())
+    give(ChangeSettings(SAFE, {"min.insync.replicas": "2"}, []))
+    give(ChangeReplicas(metadata.topic_by_id(copy).replicas[1].group, (ONE, TWO)))
+    check_command(switch, metadata, Membership())
+
+    give(switch)
+    check_command(switch, metadata, Membership())
+
+
+def test_changes_that_decide_whether_a_topic_can_take_records_take_turns() -> None:
+    nobody = uuid.UUID(int=5)
+
+    assert takes_turns(ChangeReplicas(FIRST_GROUP, (ONE,)))
+    assert takes_turns(ChangeSettings(TOPIC, {"min.insync.replicas": "2"}, []))
+    assert takes_turns(SwitchTopics(TOPIC, nobody, 1, "orders.before", {}))
+    assert not takes_turns(ChangeSettings(TOPIC, {"retention.ms": "5000"}, []))
 
 
 def test_sound_commands_pass(metadata: ClusterMetadata) -> None:

@@ -14,6 +14,7 @@ from penstock.cluster.links import Hello, Leader, Links
 from penstock.config import Address
 from penstock.errors import (
     Conflict,
+    InvalidRequest,
     InvalidTopicName,
     MemberIdRequired,
     NotLeader,
@@ -36,6 +37,7 @@ class Owner:
 
     node: NodeId
     cluster_id: str | None = None
+    incarnation: int = 0
     heard: list[Hello] = field(default_factory=list)
     received_messages: list[tuple[int, Message]] = field(default_factory=list)
     leaders: list[Leader] = field(default_factory=list)
@@ -45,7 +47,7 @@ class Owner:
     answer: Callable[[NodeId, int, bytes], Awaitable[bytes]] | None = None
 
     def hello(self) -> Hello:
-        return Hello(1, self.node, 10 * self.node, self.cluster_id, None)
+        return Hello(1, self.node, self.incarnation or 10 * self.node, self.cluster_id, None)
 
     def greeted(self, hello: Hello) -> None:
         if self.refuses is not None:
@@ -124,8 +126,9 @@ def frame(kind: int, body: bytes) -> bytes:
     return struct.pack(">IB", 1 + len(body), kind) + body
 
 
-def hello_frame(node: int) -> bytes:
-    return frame(1, msgspec.msgpack.encode(Hello(1, node, 10 * node, None, None)))
+def hello_frame(node: int, incarnation: int | None = None) -> bytes:
+    hello = Hello(1, node, incarnation or 10 * node, None, None)
+    return frame(1, msgspec.msgpack.encode(hello))
 
 
 def test_both_sides_learn_who_the_other_is() -> None:
@@ -502,6 +505,57 @@ def test_a_second_link_of_a_node_takes_the_place_of_the_first() -> None:
         assert pair.owner_two.lost == []
         second.close()
         await until(lambda: pair.owner_two.lost == [1])
+
+    run_pair(scene)
+
+
+def test_a_second_node_with_the_number_of_one_that_is_there_is_turned_away_and_told_why(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def scene(pair: Pair) -> None:
+        await pair.join()
+
+        async def refuse(node: NodeId, kind: int, body: bytes) -> bytes:
+            raise InvalidRequest("requests of that kind are unknown to this node")
+
+        pair.owner_one.answer = refuse
+        twin = Links(ONE, Owner(ONE, incarnation=11))
+        twin.dial(Address(HOST, pair.port))
+        try:
+            await until(lambda: len(caplog.records) >= 2)
+        finally:
+            await twin.close()
+
+        assert pair.two.connected == {ONE}
+        assert pair.owner_two.lost == []
+        assert [hello.incarnation for hello in pair.owner_two.heard] == [10]
+
+    with caplog.at_level("WARNING"):
+        run_pair(scene)
+    told = {record.message: vars(record)["reason"] for record in caplog.records}
+    assert told.keys() == {"peer turned away", "turned away by a peer"}
+    assert "a node 1 with another data directory is running" in told["turned away by a peer"]
+
+
+def test_a_node_that_lost_its_disk_takes_the_place_of_a_link_that_does_not_answer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(links_module, "_PING_TIMEOUT_S", 0.01)
+
+    async def scene(pair: Pair) -> None:
+        port = await pair.two.listen(HOST, 0)
+        first, kept = await raw_peer(port, hello_frame(1))
+        await until(lambda: pair.two.connected == {ONE})
+
+        _, second = await raw_peer(port, hello_frame(1, incarnation=11))
+        async with asyncio.timeout(_DEADLINE_S):
+            await first.read()
+
+        assert [hello.incarnation for hello in pair.owner_two.heard] == [10, 11]
+        assert pair.two.connected == {ONE}
+        assert pair.owner_two.lost == []
+        kept.close()
+        second.close()
 
     run_pair(scene)
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from penstock.cluster.described import Node, Replicas
 from penstock.cluster.metadata import ClusterMetadata
-from penstock.cluster.placement import choose_replicas, plan_moves
+from penstock.cluster.placement import choose_replicas, plan_moves, plan_shard_replicas
 from penstock.errors import InvalidReplication
 
 
@@ -84,6 +84,28 @@ def test_a_log_that_is_changing_is_left_alone() -> None:
     metadata.shards[0] = changing
 
     assert 0 not in plan_moves(metadata, [1, 2])
+
+
+def test_consumer_groups_of_a_cluster_that_has_grown_get_up_to_three_replicas() -> None:
+    grown = cluster(4, *[(1,)] * 6, (2, 3, 4))
+
+    planned = plan_shard_replicas(grown, [1, 2, 3, 4])
+
+    assert planned.keys() == set(range(6))
+    assert all(len(set(place)) == 3 and 1 in place for place in planned.values())
+    counts = Counter(node for place in planned.values() for node in place)
+    assert max(counts[node] for node in (2, 3, 4)) - min(counts[node] for node in (2, 3, 4)) <= 1
+    assert set(Counter(place[0] for place in planned.values()).values()) <= {1, 2}
+
+
+def test_consumer_groups_get_no_replicas_where_no_node_can_take_them() -> None:
+    metadata = cluster(4, (1,), (1, 2))
+    metadata.draining.add(3)
+
+    assert plan_shard_replicas(metadata, [1, 2, 3]) == {0: (1, 2)}
+    assert plan_shard_replicas(metadata, [1]) == {}
+    metadata.shards[0] = Replicas(0, (), ((1, 101),), (), ((2, 102),))
+    assert plan_shard_replicas(metadata, [1, 2, 4]) == {1: (2, 4, 1)}
 
 
 @given(

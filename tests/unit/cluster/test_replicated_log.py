@@ -616,3 +616,21 @@ def test_a_log_whose_first_entries_are_gone_does_not_open_without_its_snapshot()
             await machine.replicated_log(Diary(), segment_bytes=100)
 
     run(scene())
+
+
+def test_a_log_that_is_replicated_nowhere_else_opens_without_its_vote() -> None:
+    async def scene() -> None:
+        machine = SimMachine()
+        log = await machine.replicated_log(Diary())
+        await log.propose_state(b"kept")
+        term = log.term
+        machine.disk.kill()
+        machine.disk.remove(DIRECTORY / "vote")
+
+        diary = Diary()
+        log = await machine.replicated_log(diary)
+
+        assert diary.events == [b"kept"]
+        assert log.term > term
+
+    run(scene())

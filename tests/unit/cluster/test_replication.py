@@ -15,7 +15,15 @@ from penstock.log import plan_compaction
 from penstock.log.index import ROW_BYTES
 from penstock.raft import Append, Role
 from tests.unit.cluster.replica_groups import NODES, ReplicaGroup
-from tests.unit.cluster.workplaces import batch, numbered_batch, run, settle, turn, values
+from tests.unit.cluster.workplaces import (
+    DIRECTORY,
+    batch,
+    numbered_batch,
+    run,
+    settle,
+    turn,
+    values,
+)
 
 
 def play(scene: Callable[[ReplicaGroup], Awaitable[None]], **settings: Any) -> None:
@@ -497,6 +505,24 @@ def test_a_damaged_entry_closes_the_replica_that_finds_it_and_no_other() -> None
         assert leader.identity.member.node == 2
         await group.tick(3)
         assert group.values(3) == [b"a", b"b"]
+
+    play(scene)
+
+
+@pytest.mark.parametrize("lose", ["removed", "cut"])
+def test_a_replica_that_has_forgotten_its_vote_does_not_open(lose: str) -> None:
+    async def scene(group: ReplicaGroup) -> None:
+        await group[1].propose_records(batch(b"a"))
+        await group.tick(3)
+        group.stop(3)
+        disk = group.machines[3].disk
+        if lose == "removed":
+            disk.remove(DIRECTORY / "vote")
+        else:
+            disk.put(DIRECTORY / "vote", b"")
+
+        with pytest.raises(Corruption, match="vote is missing or damaged"):
+            group.open(3)
 
     play(scene)
 

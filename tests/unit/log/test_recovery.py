@@ -1,5 +1,6 @@
 import re
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from random import Random
 
@@ -184,6 +185,43 @@ def test_a_segment_missing_in_the_middle_is_damage_and_its_files_are_left_alone(
         open_log(disk)
 
     assert disk.names(DIRECTORY) == names
+
+
+@pytest.mark.parametrize("removed", [1, 2, 3])
+@pytest.mark.parametrize("rows_max", [1, 100])
+def test_the_last_segment_missing_is_damage_and_its_files_are_left_alone(
+    removed: int, rows_max: int
+) -> None:
+    disk, log = new_log(segment_rows_max=rows_max)
+    for value in (b"a", b"b", b"c"):
+        append(log, value)
+    checkpoint(log)
+    last = log.segments[-1].first_index
+    for suffix in (".log", ".state", ".index")[:removed]:
+        disk.remove(DIRECTORY / f"{last:020}{suffix}")
+    names = disk.names(DIRECTORY)
+    disk.kill()
+
+    with pytest.raises(Corruption, match=re.escape(f"{last:020}.log is missing")):
+        open_log(disk)
+
+    assert disk.names(DIRECTORY) == names
+
+
+@pytest.mark.parametrize("steps", range(12))
+def test_a_cut_of_whole_segments_that_a_crash_stops_is_no_damage(steps: int) -> None:
+    disk, log = new_log(segment_rows_max=1)
+    for value in (b"a", b"b", b"c"):
+        append(log, value)
+    checkpoint(log)
+    disk.stop_before(steps)
+    with suppress(MachineStopped):
+        log.truncate(0)
+    disk.kill()
+
+    found = open_log(disk, segment_rows_max=1)
+
+    assert values(found) in ([], [b"a"], [b"a", b"b"], [b"a", b"b", b"c"])
 
 
 @pytest.mark.parametrize("removed", [1, 2, 3])

@@ -5,6 +5,7 @@ from typing import Annotated, Literal
 from msgspec import Meta, Struct
 
 _NAMES = "Partitions as `TOPIC-PARTITION`"
+_SHARDS = "the logs of consumer groups, as `consumer groups 3`,"
 
 
 class ClusterNode(Struct, frozen=True, kw_only=True):
@@ -52,10 +53,14 @@ class ClusterOverview(Struct, frozen=True, kw_only=True):
     topics: Annotated[int, Meta(description="How many there are.")]
     partitions: Annotated[int, Meta(description="How many there are.")]
     without_leader: Annotated[
-        list[str], Meta(description=f"{_NAMES} that cannot be used at the moment.")
+        list[str],
+        Meta(description=f"{_NAMES} that cannot be used at the moment, and {_SHARDS} likewise."),
     ]
     behind: Annotated[list[str], Meta(description=f"{_NAMES} of which a replica is out of step.")]
-    changing: Annotated[list[str], Meta(description=f"{_NAMES} whose replicas are being moved.")]
+    changing: Annotated[
+        list[str],
+        Meta(description=f"{_NAMES} whose replicas are being moved, and {_SHARDS} likewise."),
+    ]
     hot: Annotated[
         list[str], Meta(description=f"{_NAMES} with more than three times the mean traffic.")
     ]
