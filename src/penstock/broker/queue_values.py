@@ -1,10 +1,12 @@
 """What the verbs of queue groups take and give."""
 
-from typing import NamedTuple
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple, overload
 
 import msgspec
 
 from penstock.errors import InvalidRequest, PenstockError
+from penstock.record import PRIORITY_NORMAL, Record
 
 Outcome = PenstockError | None
 """What became of one item of a request: None when it was done."""
@@ -28,11 +30,76 @@ class Message(msgspec.Struct, frozen=True, gc=False):
     headers: tuple[tuple[str, bytes | None], ...]
 
 
+class PlainMessages(Sequence[Message]):
+    """Messages of one delivery that go out for the first time and have no headers.
+
+    Nearly all are. A door may show their records without a message for each; for everybody else
+    the messages are made when they are asked for.
+    """
+
+    __slots__ = ("at_ms", "lease_until_ms", "partition", "records", "sign", "topic")
+
+    attempt = 1
+    priority = PRIORITY_NORMAL
+
+    def __init__(
+        self,
+        topic: str,
+        partition: int,
+        sign: str,
+        at_ms: int,
+        lease_until_ms: int,
+        records: Sequence[Record],
+    ) -> None:
+        self.topic = topic
+        self.partition = partition
+        self.sign = sign
+        """What receipts begin with; the offset in hexadecimal digits ends them."""
+        self.at_ms = at_ms
+        self.lease_until_ms = lease_until_ms
+        self.records = records
+
+    def __len__(self) -> int:
+        return len(self.records)
+
+    def __iter__(self) -> Iterator[Message]:
+        return map(self._message, self.records)
+
+    @overload
+    def __getitem__(self, place: int) -> Message: ...
+
+    @overload
+    def __getitem__(self, place: slice) -> list[Message]: ...
+
+    def __getitem__(self, place: int | slice) -> Message | list[Message]:
+        if isinstance(place, slice):
+            return [self._message(record) for record in self.records[place]]
+        return self._message(self.records[place])
+
+    def _message(self, record: Record) -> Message:
+        offset = record.offset
+        return Message(
+            self.topic,
+            self.partition,
+            offset,
+            f"{self.partition}-{offset}",
+            f"{self.sign}{offset:x}",
+            self.attempt,
+            self.at_ms,
+            self.lease_until_ms,
+            record.timestamp,
+            self.priority,
+            record.key,
+            record.value,
+            (),
+        )
+
+
 class Exchanged(NamedTuple):
     """What became of acks, in their order, and the messages that came in exchange."""
 
     outcomes: list[Outcome]
-    messages: list[Message]
+    messages: Sequence[Message]
 
 
 class TopicReceipt(NamedTuple):

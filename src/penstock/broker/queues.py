@@ -18,7 +18,14 @@ from penstock.broker.arrivals import Arrivals
 from penstock.broker.calls import Calls
 from penstock.broker.journals import Journals
 from penstock.broker.queue_groups import QueueGroups
-from penstock.broker.queue_values import Exchanged, Message, Outcome, TopicReceipt, check_number
+from penstock.broker.queue_values import (
+    Exchanged,
+    Message,
+    Outcome,
+    PlainMessages,
+    TopicReceipt,
+    check_number,
+)
 from penstock.broker.settlement import Settlement
 from penstock.broker.traces import Traces
 from penstock.cluster import LEASE_MS_MAX, Cluster, Delivery, PartitionQueue
@@ -123,7 +130,7 @@ class Queues:
         ]
         _check(requests[0], wait_ms)
         await self._make_sure_of_groups(requests)
-        return await self._receive_within(requests, wait_ms)
+        return list(await self._receive_within(requests, wait_ms))
 
     def ack_and_receive(
         self,
@@ -187,7 +194,9 @@ class Queues:
             if not self._groups.is_known(request.topic, request.group):
                 await self._groups.create(request.topic, request.group)
 
-    async def _receive_within(self, requests: Sequence[_Receive], wait_ms: int) -> list[Message]:
+    async def _receive_within(
+        self, requests: Sequence[_Receive], wait_ms: int
+    ) -> Sequence[Message]:
         loop = asyncio.get_running_loop()
         until_s = loop.time() + wait_ms / 1000
         while True:
@@ -197,13 +206,13 @@ class Queues:
             topics = [each.topic for each in requests]
             await self.wait_any(topics, requests[0].group, requests[0].consumer, until_s=until_s)
 
-    def _receive_now(self, requests: Sequence[_Receive]) -> Coroutine[Any, Any, list[Message]]:
+    def _receive_now(self, requests: Sequence[_Receive]) -> Coroutine[Any, Any, Sequence[Message]]:
         """Return what the first of the topics has that has anything."""
         if len(requests) == 1:
             return self._receive_anywhere(requests[0])
         return self._receive_first(requests)
 
-    async def _receive_first(self, requests: Sequence[_Receive]) -> list[Message]:
+    async def _receive_first(self, requests: Sequence[_Receive]) -> Sequence[Message]:
         for request in requests:
             messages = await self._receive_anywhere(request)
             if messages:
@@ -229,8 +238,9 @@ class Queues:
         if loop.time() - begin_s < _VAIN_PAUSE_S / 10:
             await asyncio.sleep(_VAIN_PAUSE_S)
 
-    async def _receive_anywhere(self, request: _Receive) -> list[Message]:
+    async def _receive_anywhere(self, request: _Receive) -> Sequence[Message]:
         by_leader = self._by_leader(request.topic)
+        messages: Sequence[Message]
         failure: PenstockError | None = None
         for node, partitions in _in_turn(by_leader, self._node_turn):
             try:
@@ -278,11 +288,11 @@ class Queues:
         await self.arrivals.close()
 
     async def _receive_here(self, request: _Receive) -> list[Message]:
-        return await self._collect(request, request.partitions)
+        return list(await self._collect(request, request.partitions))
 
-    async def _collect(self, request: _Receive, partitions: list[int]) -> list[Message]:
+    async def _collect(self, request: _Receive, partitions: list[int]) -> Sequence[Message]:
         """Collect messages from partitions that this node leads, beginning with any."""
-        messages: list[Message] = []
+        messages: Sequence[Message] = ()
         failure: PenstockError | None = None
         for number in _in_turn(partitions, self._partition_turn):
             try:
@@ -303,7 +313,8 @@ class Queues:
                 failure = error
                 continue
             if delivery is not None:
-                messages += _messages(queue, request.group, delivery)
+                found = _messages(queue, request.group, delivery)
+                messages = [*messages, *found] if messages else found
                 if len(messages) >= request.count_max:
                     break
         if failure is not None and not messages:
@@ -332,29 +343,12 @@ def _in_turn(items: Sequence[T], turn: Iterator[int]) -> Sequence[T]:
     return [*items[first:], *items[:first]]
 
 
-def _messages(queue: PartitionQueue, group: str, delivery: Delivery) -> list[Message]:
+def _messages(queue: PartitionQueue, group: str, delivery: Delivery) -> Sequence[Message]:
     topic, partition = queue.place
     at_ms, until_ms = delivery.at_ms, delivery.until_ms
-    prefix = f"{partition:x}.{delivery.number:x}."
+    sign = f"{partition:x}.{delivery.number:x}."
     if delivery.is_plain:
-        return [
-            Message(
-                topic,
-                partition,
-                offset := record.offset,
-                f"{partition}-{offset}",
-                f"{prefix}{offset:x}",
-                1,
-                at_ms,
-                until_ms,
-                record.timestamp,
-                PRIORITY_NORMAL,
-                record.key,
-                record.value,
-                (),
-            )
-            for record in delivery.records
-        ]
+        return PlainMessages(topic, partition, sign, at_ms, until_ms, delivery.records)
     ledger = queue.ledger(group)
     messages = []
     for record, attempt in zip(delivery.records, delivery.attempts, strict=True):
@@ -370,7 +364,7 @@ def _messages(queue: PartitionQueue, group: str, delivery: Delivery) -> list[Mes
                 partition,
                 offset,
                 message_id or f"{partition}-{offset}",
-                f"{prefix}{offset:x}",
+                f"{sign}{offset:x}",
                 attempt,
                 first_ms,
                 until_ms,

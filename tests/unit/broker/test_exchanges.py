@@ -3,9 +3,11 @@
 import asyncio
 
 import pytest
+from msgspec import structs
 
-from penstock.broker import NewTopic, TopicReceipt
+from penstock.broker import Message, NewTopic, TopicReceipt
 from penstock.cluster import replicated_log
+from penstock.delivery import parse_receipt
 from penstock.errors import DiskFull, InvalidReceipt, TopicNotFound
 from penstock.ids import TopicPartition
 from penstock.record import Record, encode_batch
@@ -149,3 +151,27 @@ def test_one_exchange_after_the_other_needs_one_sync_each(monkeypatch: pytest.Mo
         assert values(messages) == [b"10"]
 
     run(scene())
+
+
+def test_messages_that_come_in_exchange_are_those_that_a_receive_gives() -> None:
+    async def scene() -> None:
+        broker = await started_with(b"a", b"b", b"c", b"d")
+        acked = await broker.queues.receive(TOPIC, GROUP, count_max=1)
+
+        _, messages = await broker.queues.ack_and_receive(
+            TOPIC, GROUP, [acked[0].receipt], count_max=10
+        )
+        others = await broker.queues.receive(TOPIC, "others", count_max=10)
+
+        assert [each.value for each in messages] == [b"b", b"c", b"d"]
+        assert [messages[place] for place in range(3)] == list(messages)
+        assert messages[1:] == list(messages)[1:]
+        for mine, other in zip(messages, others[1:], strict=True):
+            assert parse_receipt(mine.receipt).offset == parse_receipt(other.receipt).offset
+            assert _without_lease(mine) == _without_lease(other)
+
+    run(scene())
+
+
+def _without_lease(message: Message) -> Message:
+    return structs.replace(message, receipt="", lease_until_ms=0, first_delivered_ms=0)

@@ -5,7 +5,7 @@ from typing import TypedDict
 
 from msgspec import UNSET
 
-from penstock.broker import Exchanged, Message, Nack, Reject, TopicReceipt
+from penstock.broker import Exchanged, Message, Nack, PlainMessages, Reject, TopicReceipt
 from penstock.errors import PenstockError
 from penstock.protocols.http.answers import Failure
 from penstock.protocols.http.contents import show_headers, to_text
@@ -278,6 +278,8 @@ def _refused(receipt: str | TopicReceipt, error: Failure) -> SettledReceipt:
 def _show_all(messages: Sequence[Message]) -> list[ReceivedMessage]:
     """Show messages, without a call for each while they are texts and nothing more."""
     try:
+        if isinstance(messages, PlainMessages):
+            return _show_plain(messages)
         return [
             show_message(each)
             if each.headers
@@ -299,6 +301,29 @@ def _show_all(messages: Sequence[Message]) -> list[ReceivedMessage]:
         ]
     except UnicodeDecodeError:
         return [show_message(each) for each in messages]
+
+
+def _show_plain(messages: PlainMessages) -> list[ReceivedMessage]:
+    topic, partition, sign = messages.topic, messages.partition, messages.sign
+    attempt, priority = messages.attempt, messages.priority
+    lease_until_ms = messages.lease_until_ms
+    return [
+        ReceivedMessage(
+            f"{partition}-{(offset := record.offset)}",
+            f"{sign}{offset:x}",
+            attempt,
+            topic,
+            partition,
+            offset,
+            record.timestamp,
+            None if (key := record.key) is None else key.decode(),
+            None if (value := record.value) is None else value.decode(),
+            _NO_HEADERS,
+            priority,
+            lease_until_ms,
+        )
+        for record in messages.records
+    ]
 
 
 def show_message(message: Message) -> ReceivedMessage:
