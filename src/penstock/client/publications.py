@@ -1,5 +1,6 @@
 """Messages on their way to a topic over HTTP, and where they went."""
 
+import math
 import secrets
 from base64 import b64encode
 from collections.abc import Iterator, Mapping, Sequence
@@ -117,6 +118,7 @@ class IdempotencyKeys:
 
     def keyed(self, publication: Publication, topic: str) -> Publication:
         """Return the message with a key, so that it can be sent again without harm."""
+        _check_kind(publication)
         if publication.idempotency_key is not None:
             return publication
         if publication.key is None and publication.partition is None:
@@ -160,7 +162,15 @@ def publish_call(
     )
 
 
+def _check_kind(publication: Any) -> None:
+    if not isinstance(publication, Publication):
+        raise InvalidRequest(
+            f"{publication!r:.80} is no Publication; a batch takes Publication(value=...)"
+        )
+
+
 def _body(publication: Publication) -> dict[str, Any]:
+    _check_kind(publication)
     body: dict[str, Any] = {}
     put_content(body, "value", "encoding", publication.value)
     if publication.key is not None:
@@ -208,11 +218,24 @@ def _stored(value: Any) -> bytes | str | None:
     if isinstance(value, bytearray | memoryview):
         return bytes(value)
     try:
-        return msgspec.json.encode(value)
+        content = msgspec.json.encode(value)
     except (TypeError, msgspec.MsgspecError) as error:
         raise InvalidRequest(
             f"a {type(value).__name__} cannot be written as JSON: {error}"
         ) from None
+    if b"null" in content:
+        _check_numbers(msgspec.to_builtins(value))
+    return content
+
+
+def _check_numbers(value: Any) -> None:
+    """Raise `InvalidRequest` where a number would be stored as null, for want of another form."""
+    if isinstance(value, float) and not math.isfinite(value):
+        raise InvalidRequest(f"a value holds {value}, which cannot be written as JSON")
+    parts = value.values() if isinstance(value, dict) else value
+    if isinstance(value, dict | list | tuple):
+        for each in parts:
+            _check_numbers(each)
 
 
 _results_of = msgspec.json.Decoder(_Results).decode

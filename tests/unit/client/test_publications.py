@@ -45,6 +45,25 @@ def test_values_are_text_where_they_can_be(value: object, body: dict[str, Any]) 
     assert body_of(Publication(value=value)) == body
 
 
+@pytest.mark.parametrize(
+    "value", [float("nan"), {"a": [1.5, float("inf")]}, {"a": None, "b": (float("-inf"),)}]
+)
+def test_a_number_that_has_no_form_in_json_is_refused(value: object) -> None:
+    with pytest.raises(InvalidRequest, match=r"holds -?(nan|inf)"):
+        body_of(Publication(value=value))
+
+
+def test_nothing_is_no_such_number() -> None:
+    assert body_of(Publication(value={"a": [None, 1.5]})) == {"value": '{"a":[null,1.5]}'}
+
+
+def test_a_batch_takes_publications_alone() -> None:
+    with pytest.raises(InvalidRequest, match=r"'text' is no Publication; .*Publication\(value="):
+        publish_call("orders", ["text"], "all")  # type: ignore[list-item]
+    with pytest.raises(InvalidRequest, match="'text' is no Publication"):
+        IdempotencyKeys().keyed("text", "orders")  # type: ignore[arg-type]
+
+
 def test_what_is_said_about_a_message_travels_with_it() -> None:
     publication = Publication(
         value="v",
