@@ -8,7 +8,8 @@ may change places, and may take the next bundle before the writes of this one ar
    Writes are carried out in the order in which they were given out.
 2. `messages` and `replications`: send. Nothing in them reveals state that is not persisted; what
    has to wait for a write stays inside the core until that write's mark is back.
-3. `apply_start`, `apply_end`: apply the entries of this range, then call `RaftNode.applied()`.
+3. `apply_start`, `apply_end`: apply the entries of this range, at once or later but in order, then
+   call `RaftNode.applied()`.
 4. The rest: answer reads, fetch a snapshot, take note of a new leader.
 """
 
