@@ -474,9 +474,9 @@ class ReplicatedLog:
                 self._is_apply_planned = True
                 self._workplace.loop.call_soon(self._apply_after_flush)
         if has_more:
-            self._answer_reads(effects)
+            self._carry_out_rest(effects)
 
-    def _answer_reads(self, effects: Effects) -> None:
+    def _carry_out_rest(self, effects: Effects) -> None:
         if effects.reads or effects.reads_refused:
             self._current_reads.settle(effects)
         if effects.snapshot_wanted is not None:

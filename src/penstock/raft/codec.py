@@ -82,7 +82,6 @@ _LAYOUTS: dict[int, struct.Struct] = {
     _Kind.READ_RESPONSE: struct.Struct(_HEADER + "QQ"),
 }
 _APPEND_LAYOUT = _LAYOUTS[_APPEND]
-_APPEND_ONE_LAYOUT = struct.Struct(_APPEND_LAYOUT.format + _ROW.format.removeprefix(">"))
 _APPEND_RESPONSE_LAYOUT = _LAYOUTS[_APPEND_RESPONSE]
 _HEARTBEAT_ROW = struct.Struct(">QQQQ")
 _HEARTBEAT_RESPONSE_ROW = struct.Struct(">QQQQQ")
@@ -126,28 +125,6 @@ def _pack(kind: _Kind, message: Message, *fields: int) -> bytes:
 
 
 def _encode_append(message: Append) -> list[Payload]:
-    entries = message.entries
-    if len(entries) == 1:
-        # A batch that comes alone goes out alone.
-        (entry,) = entries
-        head = _APPEND_ONE_LAYOUT.pack(
-            _APPEND,
-            message.sender,
-            message.to,
-            message.term,
-            message.prev_index,
-            message.prev_term,
-            message.commit,
-            1,
-            entry.term,
-            entry.kind,
-            entry.size_bytes,
-        )
-        return [head, entry.payload]
-    return _encode_append_of_many(message)
-
-
-def _encode_append_of_many(message: Append) -> list[Payload]:
     entries = message.entries
     head = bytearray(
         _APPEND_LAYOUT.pack(
