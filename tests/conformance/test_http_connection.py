@@ -158,6 +158,71 @@ def test_a_request_may_come_in_pieces(chunk_bytes: int) -> None:
     converse(talk)
 
 
+@pytest.mark.parametrize("pause_at", [None, 5, 60, -2])
+def test_a_head_that_is_known_is_answered_as_the_first_time(pause_at: int | None) -> None:
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        for size in (1, 1, 250, 0, 40_000, 1):
+            request = post("/things/a/put", b"x" * size)
+            writer.write(request[:pause_at])
+            if pause_at is not None:
+                await asyncio.sleep(0.01)
+                writer.write(request[pause_at:])
+
+            assert (await answer_of(reader))[2] == b'{"name":"a","size":%d}' % size
+        writer.write(post("/things/b/put", b""))
+        assert (await answer_of(reader))[2] == b'{"name":"b","size":0}'
+
+    converse(talk)
+
+
+def test_requests_with_known_heads_that_are_sent_ahead_are_answered_in_their_order() -> None:
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        for name in ("a", "b"):
+            writer.write(post(f"/things/{name}/put", b""))
+            await answer_of(reader)
+        writer.write(post("/things/a/put", b"slow"))
+        await asyncio.sleep(0.01)
+        writer.write(post("/things/b/put", b""))
+        await asyncio.sleep(0.01)
+        writer.write(post("/things/a/put", b"1") + post("/things/b/put", b"12"))
+        bodies = [(await answer_of(reader))[2] for _ in range(4)]
+
+        assert [body.removeprefix(b"in full ") for body in bodies] == [
+            b'{"name":"a","size":4}',
+            b'{"name":"b","size":0}',
+            b'{"name":"a","size":1}',
+            b'{"name":"b","size":2}',
+        ]
+
+    converse(talk)
+
+
+def test_a_known_head_with_a_body_above_the_limit_is_refused() -> None:
+    limited = Shapes[Shortcut | GuestDoor]()
+    limited.add("POST", "/things/{name}/put", Shortcut(short, 3))
+
+    async def scenario() -> None:
+        short_way = ShortWay(limited, Failures(STATISTICS))
+        server = await serve_http(APP, "127.0.0.1", 0, short_way=short_way)
+        reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+        found = []
+        for size in (3, 3, 4, 3):
+            writer.write(post("/things/a/put", b"x" * size))
+            found.append((await answer_of(reader))[2])
+
+        assert found == [
+            b'{"name":"a","size":3}',
+            b'{"name":"a","size":3}',
+            # The long way knows another limit here.
+            b'in full {"name":"a","size":4}',
+            b'{"name":"a","size":3}',
+        ]
+        writer.close()
+        await server.stop()
+
+    asyncio.run(scenario())
+
+
 def test_requests_that_are_sent_ahead_are_answered_in_their_order() -> None:
     async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(

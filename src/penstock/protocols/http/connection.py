@@ -13,6 +13,9 @@ answers the same, only later. Both ways share uvicorn's notion of the request un
 (`self.cycle`), so pipelined requests are answered in their order, and a server that stops waits for
 the answers that it owes.
 
+A head that has led to a shortcut before is found by its bytes (`known_heads.py`), and the parser
+does not see it again.
+
 uvicorn sets a timer after each answer and takes it back with the next request. Here a connection
 has one timer, which looks whether the connection has been idle for long and otherwise goes on.
 
@@ -36,6 +39,7 @@ from uvicorn.server import ServerState
 from penstock.errors import PenstockError
 from penstock.protocols.http.endpoints import JSON, GuestDoor, Shortcut, WholeRequest
 from penstock.protocols.http.failures import Failures, Refusal
+from penstock.protocols.http.known_heads import Errand, Head, KnownHeads, whole_request
 from penstock.protocols.http.routing import Shapes, ShortWay
 
 logger = logging.getLogger(__name__)
@@ -93,6 +97,7 @@ class Connection(HttpToolsProtocol):
     failures: ClassVar[Failures]
     # What uvicorn takes for its own is a visit on the short way.
     cycle: Any
+    known_heads: ClassVar[KnownHeads]
     # The beginnings of good answers by their status, and uvicorn's headers that they are made with.
     _heads: ClassVar[dict[int, bytes]] = {}
     _heads_from: ClassVar[list[tuple[bytes, bytes]] | None] = None
@@ -108,6 +113,8 @@ class Connection(HttpToolsProtocol):
         self._is_plain = True
         self._length = 0
         self._is_offer = False
+        # True where the parser is in the middle of a request.
+        self._is_within = False
         # When the last answer was given; None while a request is under way.
         self._idle_since_s: float | None = None
 
@@ -124,12 +131,37 @@ class Connection(HttpToolsProtocol):
     def data_received(self, data: bytes) -> None:
         """Take in what the client sends."""
         self._unset_keepalive_if_required()
+        cycle = self.cycle
+        if self._is_within or not (cycle is None or cycle.response_complete):
+            self._parse(data)
+            return
+        whole = whole_request(data)
+        if whole is None:
+            self._parse(data)
+            return
+        head, body = whole
+        errand = self.known_heads.find(head)
+        if errand is not None and len(body) <= errand.goal.body_bytes_max:
+            self._begin(_Visit(errand.goal, errand.names, True, [body]))
+            return
+        self._parse(data)
+        visit = self.cycle
+        if visit is not cycle and not self._is_within and self._length == len(body):
+            self._learn(head, visit)
+
+    def _learn(self, head: Head, visit: Any) -> None:
+        """Keep the head of a request that took the short way."""
+        if isinstance(visit, _Visit) and isinstance(visit.goal, Shortcut) and visit.keep_alive:
+            self.known_heads.learn(head, Errand(visit.goal, visit.names))
+
+    def _parse(self, data: bytes) -> None:
         while data:
             try:
                 self.parser.feed_data(data)
             except HttpParserUpgrade as stop:
                 if not self._is_offer:
                     # Behind a CONNECT comes no HTTP.
+                    self._is_within = True
                     return
                 data = self._without_offer() + data[stop.args[0] :]
                 # The one that has stopped takes no more where the client wants the end after this.
@@ -147,6 +179,7 @@ class Connection(HttpToolsProtocol):
 
     def on_message_begin(self) -> None:
         """A request begins; what the application needs is made when that is clear."""
+        self._is_within = True
         self.url = b""
         self.headers = []
         self.expect_100_continue = False
@@ -231,13 +264,18 @@ class Connection(HttpToolsProtocol):
         """Let a shortcut begin."""
         if self._is_offer:
             return
+        self._is_within = False
         cycle = self.cycle
         if isinstance(cycle, _Visit):
-            task = cycle.task = self.loop.create_task(self._serve(cycle))
-            self.tasks.add(task)
-            task.add_done_callback(self.tasks.discard)
+            self._begin(cycle)
         else:
             super().on_message_complete()
+
+    def _begin(self, visit: _Visit) -> None:
+        self.cycle = visit
+        task = visit.task = self.loop.create_task(self._serve(visit))
+        self.tasks.add(task)
+        task.add_done_callback(self.tasks.discard)
 
     # Between requests.
 
@@ -332,4 +370,5 @@ class Connection(HttpToolsProtocol):
 
 def connection_class(short_way: ShortWay | None) -> type[Connection]:
     """Return the connections of a server; without a short way all requests take the long one."""
-    return type("Connection", (Connection,), short_way._asdict() if short_way else {})
+    own = short_way._asdict() if short_way else {}
+    return type("Connection", (Connection,), {**own, "known_heads": KnownHeads()})
