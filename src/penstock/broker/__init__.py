@@ -70,7 +70,7 @@ from penstock.broker.queues import Queues
 from penstock.broker.quorum import QuorumReplica, QuorumStatus
 from penstock.broker.resharding import FencedPartition, ReshardStatus, TopicFence
 from penstock.broker.schedule import Schedule, Scheduled
-from penstock.broker.share import Acknowledged, Acquired, SharePartition
+from penstock.broker.share import Acknowledged, Acknowledgement, Acquired, SharePartition
 from penstock.broker.share_settings import SHARE_SETTINGS
 from penstock.broker.staged_writes import EPOCH_MAX, StageBatch, StagedRunStatus
 from penstock.broker.statistics import Statistics
@@ -109,6 +109,7 @@ __all__ = [
     "TASKS_KEPT",
     "TASKS_SETTING",
     "Acknowledged",
+    "Acknowledgement",
     "Acks",
     "Acquired",
     "ArchivedPartition",
