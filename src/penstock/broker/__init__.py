@@ -7,7 +7,7 @@ errors of `penstock.errors`; it knows no wire format.
 
 from penstock.broker.archives import ArchivedPartition
 from penstock.broker.broker import Broker, Check
-from penstock.broker.burial import SOURCE_TOPIC
+from penstock.broker.burial import SOURCE_TIMESTAMP, SOURCE_TOPIC, source_of
 from penstock.broker.dead_letter_values import DeadLetter, DeadLetterFilter, Purge, Redrive
 from penstock.broker.dead_letters import DeadLetters
 from penstock.broker.fetch import Fetched, FetchRequest, check_epoch
@@ -104,6 +104,7 @@ __all__ = [
     "QUEUE_SETTABLE",
     "QUEUE_SWITCHES",
     "SHARE_SETTINGS",
+    "SOURCE_TIMESTAMP",
     "SOURCE_TOPIC",
     "TAGS_SETTING",
     "TASKS_KEPT",
@@ -191,5 +192,6 @@ __all__ = [
     "kept_texts",
     "read_redrive_allow_policy",
     "read_redrive_policy",
+    "source_of",
     "time_in",
 ]
