@@ -9,7 +9,7 @@ from kio.schema.errors import ErrorCode
 from kio.schema.init_producer_id.v4.request import InitProducerIdRequest
 from kio.schema.produce.v9.request import PartitionProduceData, ProduceRequest, TopicProduceData
 from kio.schema.produce.v9.response import PartitionProduceResponse
-from kio.schema.types import TopicName, TransactionalId
+from kio.schema.types import ProducerId, TopicName, TransactionalId
 from kio.static.primitive import Records, i16, i32, i32Timedelta
 
 from penstock.record import Record, encode_batch
@@ -160,6 +160,27 @@ def test_no_producer_id_is_given_for_transactions(node: NodeProcess) -> None:
 
     assert answer.error_code is ErrorCode.unsupported_version
     assert (answer.producer_id, answer.producer_epoch) == (-1, -1)
+
+
+def test_producers_that_name_the_same_id_are_given_ids_of_their_own(node: NodeProcess) -> None:
+    topic = new_topic(node)
+    request = InitProducerIdRequest(
+        transactional_id=None,
+        transaction_timeout=TIMEOUT,
+        producer_id=ProducerId(0),
+        producer_epoch=i16(0),
+    )
+
+    with WireClient(node.kafka_port) as client:
+        answers = [client.ask(request) for _ in range(2)]
+        stored = [
+            Sequencer(client, topic, answer.producer_id).send(0, epoch=answer.producer_epoch)
+            for answer in answers
+        ]
+
+    assert [answer.base_offset for answer in stored] == [0, 2]
+    assert answers[0].producer_id != answers[1].producer_id
+    assert {answer.producer_epoch for answer in answers} == {0}
 
 
 class Sequencer:

@@ -5,6 +5,7 @@ import uuid
 from dataclasses import dataclass
 from typing import Any
 
+import pytest
 from kio.schema.errors import ErrorCode
 from kio.schema.share_acknowledge.v2 import request as ack_in
 from kio.schema.share_fetch.v2 import request as fetch_in
@@ -58,11 +59,20 @@ class Member:
         return answer
 
     def acknowledge(self, topic_id: uuid.UUID, offset: int, answer: int) -> Any:
-        batch = ack_in.AcknowledgementBatch(
-            first_offset=i64(offset), last_offset=i64(offset), acknowledge_types=(i8(answer),)
-        )
+        return self.acknowledge_all(topic_id, (offset, offset, (answer,)))
+
+    def acknowledge_all(self, topic_id: uuid.UUID, *said: tuple[int, int, tuple[int, ...]]) -> Any:
+        """Say of ranges of offsets, the last one included, what became of them."""
         partition = ack_in.AcknowledgePartition(
-            partition_index=i32(0), acknowledgement_batches=(batch,)
+            partition_index=i32(0),
+            acknowledgement_batches=tuple(
+                ack_in.AcknowledgementBatch(
+                    first_offset=i64(first),
+                    last_offset=i64(last),
+                    acknowledge_types=tuple(map(i8, answers)),
+                )
+                for first, last, answers in said
+            ),
         )
         result = self.client.ask(
             ack_in.ShareAcknowledgeRequest(
@@ -106,6 +116,11 @@ def told(answer: Any) -> dict[uuid.UUID, tuple[ErrorCode, ErrorCode, list[int]]]
     }
 
 
+def settled(answer: Any) -> list[ErrorCode]:
+    """What became of the acks of each partition."""
+    return [partition.error_code for topic in answer.responses for partition in topic.partitions]
+
+
 OK = ErrorCode.none
 
 
@@ -123,6 +138,50 @@ def test_acks_in_a_fetch_are_answered_although_nothing_new_is_found(node: NodePr
     assert told(first) == {topic_id: (OK, OK, [0])}
     assert told(accepted) == {topic_id: (OK, OK, [])}
     assert told(again) == {topic_id: (OK, ErrorCode.invalid_record_state, [])}
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        pytest.param([(0, 0, (9,))], id="no answer"),
+        pytest.param([(0, 0, (-1,))], id="a negative answer"),
+        pytest.param([(0, 0, ())], id="nothing said"),
+        pytest.param([(0, 2, (ACCEPT, ACCEPT))], id="too few answers"),
+        pytest.param([(2, 1, (ACCEPT,))], id="no range"),
+        pytest.param([(1, 1, (ACCEPT,)), (0, 0, (ACCEPT,))], id="out of order"),
+    ],
+)
+def test_acks_that_make_no_sense_are_refused_and_settle_nothing(
+    node: NodeProcess, said: list[tuple[int, int, tuple[int, ...]]]
+) -> None:
+    topic, group = new_topic(node), new_group(node)
+    publish(node, topic, [b"a", b"b", b"c"])
+    with WireClient(node.kafka_port) as client:
+        topic_id = topic_id_of(client, topic)
+        member = Member(client, group)
+        member.fetch(topic_id)
+
+        refused = member.acknowledge_all(topic_id, *said)
+        accepted = member.acknowledge_all(topic_id, (0, 2, (ACCEPT,)))
+
+    assert settled(refused) == [ErrorCode.invalid_request]
+    assert settled(accepted) == [OK]
+
+
+def test_an_ack_of_more_than_is_held_settles_what_is_held(node: NodeProcess) -> None:
+    topic, group = new_topic(node), new_group(node)
+    publish(node, topic, [b"a", b"b", b"c"])
+    with WireClient(node.kafka_port) as client:
+        topic_id = topic_id_of(client, topic)
+        member = Member(client, group)
+        member.fetch(topic_id)
+
+        said = member.acknowledge_all(topic_id, (1, 2**62, (ACCEPT,)))
+        left = [member.acknowledge(topic_id, offset, ACCEPT) for offset in range(3)]
+
+    invalid = [ErrorCode.invalid_record_state]
+    assert settled(said) == invalid
+    assert [settled(each) for each in left] == [[OK], invalid, invalid]
 
 
 def test_records_of_a_member_that_is_cut_off_go_to_others_at_once(node: NodeProcess) -> None:

@@ -12,6 +12,8 @@ from tests.kafka_clients import new_producer, publish, read_from, wait_until
 from tests.processes import NodeProcess
 from tests.sqs_clients import Sqs, arn_of, attributes_of, new_queue, new_sqs, receive, refused
 
+SENT: Any = {"MessageSystemAttributeNames": ["SentTimestamp"]}
+
 
 @pytest.fixture
 def sqs(node: NodeProcess) -> Sqs:
@@ -263,6 +265,26 @@ def test_a_message_that_died_and_came_back_has_the_id_that_it_was_sent_with(
 
     for each in (dead["Attributes"], again["Attributes"]):
         assert (each["MessageDeduplicationId"], each["MessageGroupId"]) == ("id-1", "g")
+
+
+def test_a_message_keeps_its_id_and_its_time_in_the_dead_letter_queue(sqs: Sqs) -> None:
+    dead_url = new_queue(sqs)
+    policy = {"deadLetterTargetArn": arn_of(sqs, dead_url), "maxReceiveCount": 1}
+    url = new_queue(sqs, RedrivePolicy=json.dumps(policy))
+    ids = {
+        body: sqs.send_message(QueueUrl=url, MessageBody=body, DelaySeconds=delay_s)["MessageId"]
+        for body, delay_s in (("now", 0), ("later", 1))
+    }
+
+    alive = [_identity(receive(sqs, url, 1, VisibilityTimeout=1, **SENT)[0]) for _ in ids]
+    dead = [_identity(receive(sqs, dead_url, 1, **SENT)[0]) for _ in ids]
+
+    assert {body: message_id for body, message_id, _ in alive} == ids
+    assert sorted(dead) == sorted(alive)
+
+
+def _identity(message: dict[str, Any]) -> tuple[str, str, str]:
+    return message["Body"], message["MessageId"], message["Attributes"]["SentTimestamp"]
 
 
 def test_a_move_of_messages_that_came_from_nowhere_fails_and_says_why(sqs: Sqs) -> None:

@@ -20,6 +20,7 @@ OWN_SETTINGS = {
 }
 ARN = "arn:aws:sqs:us-east-1:000000000000:any"
 LARGEST = 1_048_576
+INVALID = "InvalidParameterValue"
 
 
 @pytest.fixture
@@ -270,6 +271,28 @@ def test_a_queue_cannot_be_its_own_dead_letter_queue(sqs: Sqs) -> None:
     code = refused(sqs.set_queue_attributes, QueueUrl=url, Attributes={"RedrivePolicy": policy})
 
     assert code == "InvalidParameterValue"
+
+
+def test_a_dead_letter_queue_that_does_not_exist_is_a_wrong_value(sqs: Sqs) -> None:
+    policy = {"RedrivePolicy": json.dumps({"deadLetterTargetArn": ARN, "maxReceiveCount": 2})}
+    url = new_queue(sqs)
+
+    assert refused(sqs.create_queue, QueueName="never", Attributes=policy) == INVALID
+    assert refused(sqs.set_queue_attributes, QueueUrl=url, Attributes=policy) == INVALID
+
+
+def test_the_sources_of_a_dead_letter_queue_are_listed_page_by_page(sqs: Sqs) -> None:
+    target_url = new_queue(sqs)
+    policy = json.dumps({"deadLetterTargetArn": arn_of(sqs, target_url), "maxReceiveCount": 2})
+    urls = sorted(new_queue(sqs, RedrivePolicy=policy) for _ in range(3))
+
+    pages = sqs.get_paginator("list_dead_letter_source_queues").paginate(
+        QueueUrl=target_url, PaginationConfig={"PageSize": 2}
+    )
+
+    assert [page["queueUrls"] for page in pages] == [urls[:2], urls[2:]]
+    list_sources = sqs.list_dead_letter_source_queues
+    assert refused(list_sources, QueueUrl=target_url, MaxResults=1001) == INVALID
 
 
 def with_large_attributes(size_bytes: int) -> dict[str, Any]:

@@ -7,7 +7,7 @@ errors of `penstock.errors`; it knows no wire format.
 
 from penstock.broker.archives import ArchivedPartition
 from penstock.broker.broker import Broker, Check
-from penstock.broker.burial import SOURCE_TOPIC
+from penstock.broker.burial import SOURCE_TIMESTAMP, SOURCE_TOPIC, source_of
 from penstock.broker.dead_letter_values import DeadLetter, DeadLetterFilter, Purge, Redrive
 from penstock.broker.dead_letters import DeadLetters
 from penstock.broker.fetch import Fetched, FetchRequest, check_epoch
@@ -70,7 +70,7 @@ from penstock.broker.queues import Queues
 from penstock.broker.quorum import QuorumReplica, QuorumStatus
 from penstock.broker.resharding import FencedPartition, ReshardStatus, TopicFence
 from penstock.broker.schedule import Schedule, Scheduled
-from penstock.broker.share import Acknowledged, Acquired, SharePartition
+from penstock.broker.share import Acknowledged, Acknowledgement, Acquired, SharePartition
 from penstock.broker.share_settings import SHARE_SETTINGS
 from penstock.broker.staged_writes import EPOCH_MAX, StageBatch, StagedRunStatus
 from penstock.broker.statistics import Statistics
@@ -104,11 +104,13 @@ __all__ = [
     "QUEUE_SETTABLE",
     "QUEUE_SWITCHES",
     "SHARE_SETTINGS",
+    "SOURCE_TIMESTAMP",
     "SOURCE_TOPIC",
     "TAGS_SETTING",
     "TASKS_KEPT",
     "TASKS_SETTING",
     "Acknowledged",
+    "Acknowledgement",
     "Acks",
     "Acquired",
     "ArchivedPartition",
@@ -190,5 +192,6 @@ __all__ = [
     "kept_texts",
     "read_redrive_allow_policy",
     "read_redrive_policy",
+    "source_of",
     "time_in",
 ]

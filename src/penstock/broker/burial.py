@@ -20,6 +20,7 @@ import asyncio
 import logging
 from collections.abc import Sequence
 from contextlib import suppress
+from uuid import UUID
 
 import msgspec
 
@@ -285,6 +286,24 @@ def _copy_of(
             *((name, str(value).encode()) for name, value in notes.items()),
         ),
     )
+
+
+def source_of(headers: Headers, group: str) -> tuple[UUID, str] | None:
+    """Return the id of the topic in which a message died for a group, and its own id there.
+
+    None for what did not die for this group, and for what another client says of itself.
+    """
+    notes = dict(headers)
+    identity = notes.get(SOURCE_ID)
+    if identity is None:
+        return None
+    key = (notes.get(IDEMPOTENCY_KEY) or b"").decode(errors="replace")
+    topic_id, _, rest = key.partition("/")
+    if not rest.endswith(f"/{group}"):
+        return None
+    with suppress(ValueError):
+        return UUID(topic_id), identity.decode(errors="replace")
+    return None
 
 
 def _kept(headers: Headers) -> Headers:

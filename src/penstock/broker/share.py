@@ -63,11 +63,19 @@ class Acknowledgement(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Acknowledged:
-    """What a member says about consecutive records of a partition."""
+    """What a member says about consecutive records of a partition; one answer may be for all."""
 
     place: TopicPartition
     start: int
+    end: int
     answers: Sequence[int]
+
+    @property
+    def meant(self) -> int:
+        """How many records it takes for held."""
+        if len(self.answers) == 1:
+            return 0 if self.answers[0] == Acknowledgement.GAP else self.end - self.start
+        return sum(answer != Acknowledgement.GAP for answer in self.answers)
 
 
 @dataclass(frozen=True, slots=True)
@@ -351,15 +359,12 @@ class ShareGroups:
         session = self._sessions.get((group_id, member_id))
         held = session.held.get(said.place, {}) if session else {}
         by_answer: dict[int, list[tuple[int, int]]] = {}
-        is_stale = False
-        for offset, answer in enumerate(said.answers, said.start):
-            delivery = held.get(offset)
+        for offset, answer in _answers_of(said, held):
             if answer == Acknowledgement.GAP:
                 held.pop(offset, None)
-            elif delivery is None:
-                is_stale = True
-            else:
-                by_answer.setdefault(answer, []).append((delivery, offset))
+            elif offset in held:
+                by_answer.setdefault(answer, []).append((held[offset], offset))
+        is_stale = sum(map(len, by_answer.values())) < said.meant
         for answer, items in by_answer.items():
             stale = await self._carry_out(group_id, said.place, answer, items)
             is_stale = is_stale or bool(stale)
@@ -453,3 +458,14 @@ class ShareGroups:
 
     def _queue(self, place: TopicPartition) -> PartitionQueue:
         return self._cluster.partition(place).queue
+
+
+def _answers_of(said: Acknowledged, held: Mapping[int, int]) -> Iterable[tuple[int, int]]:
+    """Return what is said about single records; of a range that is longer than what is held, those
+    that are held."""
+    if len(said.answers) > 1:
+        return enumerate(said.answers, said.start)
+    offsets: Iterable[int] = range(said.start, said.end)
+    if said.end - said.start > len(held):
+        offsets = sorted(offset for offset in held if said.start <= offset < said.end)
+    return [(offset, said.answers[0]) for offset in offsets]

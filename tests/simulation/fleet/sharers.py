@@ -200,7 +200,7 @@ class Sharer(Actor):
             return
         self._say(broker, _KINDS[answer], picked)
         try:
-            said = Acknowledged(picked.place, picked.offset, [answer])
+            said = Acknowledged(picked.place, picked.offset, picked.offset + 1, [answer])
             await broker.share.acknowledge(GROUP, self._name, said)
         except PenstockError:
             self._failed.setdefault(node, []).append(picked)

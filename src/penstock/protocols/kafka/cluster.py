@@ -18,8 +18,6 @@ from penstock.protocols.kafka.api import Api, Context, plain_api
 from penstock.protocols.kafka.codec import NO_THROTTLE
 from penstock.protocols.kafka.errors import error_code
 
-_PRODUCER_EPOCH_MAX = 2**15 - 2
-
 
 def apis() -> list[Api]:
     """Return the APIs."""
@@ -98,17 +96,16 @@ def _topic_sizes(topic: str, partitions: list[Partition]) -> dirs_out.DescribeLo
 async def _init_producer_id(
     request: producer_in.InitProducerIdRequest, context: Context
 ) -> producer_out.InitProducerIdResponse:
-    """Give an idempotent producer its id, or the next epoch of the id that it has."""
-    producer_id, epoch = int(request.producer_id), int(request.producer_epoch)
+    """Give an idempotent producer an id that nobody else has.
+
+    An id that the request names says nothing: some clients write 0 where they have none.
+    """
     try:
         if request.transactional_id is not None:
             # Clients look for a coordinator first and are told there. This answer has no room for
             # words, so its code has to say it.
             raise UnsupportedVersion("transactions are not supported")
-        if producer_id >= 0 and 0 <= epoch < _PRODUCER_EPOCH_MAX:
-            epoch += 1
-        else:
-            producer_id, epoch = await context.broker.new_producer_id(), 0
+        producer_id = await context.broker.new_producer_id()
     except PenstockError as error:
         return producer_out.InitProducerIdResponse(
             throttle_time=NO_THROTTLE,
@@ -119,5 +116,5 @@ async def _init_producer_id(
         throttle_time=NO_THROTTLE,
         error_code=ErrorCode.none,
         producer_id=ProducerId(producer_id),
-        producer_epoch=i16(epoch),
+        producer_epoch=i16(0),
     )

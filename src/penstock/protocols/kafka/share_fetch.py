@@ -15,8 +15,15 @@ from kio.schema.share_fetch.v2 import request as fetch_in
 from kio.schema.share_fetch.v2 import response as fetch_out
 from kio.static.primitive import Records, i16, i32, i32Timedelta, i64
 
-from penstock.broker import Acknowledged, Acquired, Broker, SharePartition, encode_batch
-from penstock.errors import PenstockError, TopicIdMismatch, TopicNotFound
+from penstock.broker import (
+    Acknowledged,
+    Acknowledgement,
+    Acquired,
+    Broker,
+    SharePartition,
+    encode_batch,
+)
+from penstock.errors import InvalidRequest, PenstockError, TopicIdMismatch, TopicNotFound
 from penstock.ids import TopicPartition
 from penstock.protocols.kafka.api import Api, Context, plain_api
 from penstock.protocols.kafka.codec import NO_THROTTLE, milliseconds
@@ -24,6 +31,7 @@ from penstock.protocols.kafka.errors import error_code, error_fields
 
 _CLOSE_EPOCH = -1
 _RECORDS_MAX = 10_000
+_ANSWERS = frozenset(Acknowledgement)
 _NO_ID = uuid.UUID(int=0)
 _UNKNOWN_LEADER = fetch_out.LeaderIdAndEpoch(leader_id=i32(-1), leader_epoch=i32(-1))
 _UNKNOWN_ACK_LEADER = ack_out.LeaderIdAndEpoch(leader_id=i32(-1), leader_epoch=i32(-1))
@@ -61,12 +69,10 @@ class _Said:
         place = TopicPartition(name, partition.partition_index)
         self.ids[name] = topic_id
         self.places.append(place)
-        for batch in partition.acknowledgement_batches:
-            count = batch.last_offset - batch.first_offset + 1
-            answers = batch.acknowledge_types
-            # One answer may stand for all records of the batch.
-            spread = answers if len(answers) == count else tuple(answers[:1]) * count
-            self.said.append(Acknowledged(place, batch.first_offset, spread))
+        try:
+            self.said += _read_batches(place, partition.acknowledgement_batches)
+        except InvalidRequest as error:
+            self.errors[place] = error
 
     async def carry_out(self, group_id: str, member_id: str, broker: Broker) -> None:
         """Carry out all of them; what fails is remembered."""
@@ -75,6 +81,27 @@ class _Said:
                 await broker.share.acknowledge(group_id, member_id, each)
             except PenstockError as error:
                 self.errors.setdefault(each.place, error)
+
+
+def _read_batches(place: TopicPartition, batches: Sequence[Any]) -> list[Acknowledged]:
+    """Return what is said about a partition; when one batch makes no sense, none of it counts."""
+    said: list[Acknowledged] = []
+    for batch in batches:
+        start, end = batch.first_offset, batch.last_offset + 1
+        answers = batch.acknowledge_types
+        if start >= end or (said and start < said[-1].end):
+            raise InvalidRequest(f"offsets {start} to {end - 1} of {place} are out of order")
+        # One answer may stand for all records of the batch.
+        if len(answers) not in (1, end - start):
+            raise InvalidRequest(
+                f"offsets {start} to {end - 1} of {place} have {len(answers)} answers, not 1 or"
+                f" {end - start}"
+            )
+        for answer in answers:
+            if answer not in _ANSWERS:
+                raise InvalidRequest(f"{answer} is no answer about a record of {place}")
+        said.append(Acknowledged(place, start, end, answers))
+    return said
 
 
 async def _fetch(

@@ -3,7 +3,7 @@
 import uuid
 from urllib.parse import urlsplit
 
-from penstock.broker import Topic, is_queue_arn
+from penstock.broker import is_queue_arn
 from penstock.protocols.sqs.errors import SqsError
 from penstock.protocols.sqs.options import SqsOptions
 
@@ -36,9 +36,9 @@ def name_in_arn(arn: str) -> str:
     return arn.rpartition(":")[2]
 
 
-def message_id(topic: Topic, own_id: str) -> str:
+def message_id(topic_id: uuid.UUID, own_id: str) -> str:
     """Return an id that no message of another queue has, also not of one of the same name.
 
     It is a UUID, as those of the service are: some clients can read nothing else.
     """
-    return str(uuid.uuid5(topic.topic_id, own_id))
+    return str(uuid.uuid5(topic_id, own_id))

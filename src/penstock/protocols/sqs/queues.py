@@ -1,7 +1,7 @@
 """Queues as a whole: create, find, list, look at, change, purge and delete them; tags."""
 
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import msgspec
@@ -119,16 +119,21 @@ class QueueActions:
     async def list(self, parameters: Mapping[str, Any], base_url: str) -> dict[str, Any]:
         """ListQueues."""
         prefix = optional_text(parameters, "QueueNamePrefix") or ""
+        names = [name for name in self._view.metadata.topics if name.startswith(prefix)]
+        return self._page("QueueUrls", names, parameters, base_url)
+
+    def _page(
+        self, field: str, names: Iterable[str], parameters: Mapping[str, Any], base_url: str
+    ) -> dict[str, Any]:
+        """Answer with the addresses of as many queues as are asked for, from the next one on."""
         after = optional_text(parameters, "NextToken") or ""
         count_max = number_of(parameters, "MaxResults", least=1, most=_LIST_MAX)
-        names = sorted(
-            name for name in self._view.metadata.topics if name.startswith(prefix) and name > after
-        )
-        shown = names[: count_max or _LIST_MAX]
+        left = sorted(name for name in names if name > after)
+        shown = left[: count_max or _LIST_MAX]
         answer: dict[str, Any] = {
-            "QueueUrls": [queue_url(base_url, self._options.account, name) for name in shown]
+            field: [queue_url(base_url, self._options.account, name) for name in shown]
         }
-        if count_max is not None and len(names) > count_max:
+        if count_max is not None and len(left) > count_max:
             answer["NextToken"] = shown[-1]
         return answer
 
@@ -177,6 +182,13 @@ class QueueActions:
         if policy.dead_letter_queue == name:
             raise SqsError(
                 SqsError.INVALID_PARAMETER, f"{name} cannot be the dead-letter queue of itself"
+            )
+        if policy.dead_letter_queue not in self._view.metadata.topics:
+            # Not the error of a missing queue: tools would take it for the one that they set up.
+            raise SqsError(
+                SqsError.INVALID_PARAMETER,
+                f"Value {attributes['RedrivePolicy'][:200]} for parameter RedrivePolicy is invalid."
+                " Reason: Dead letter target does not exist.",
             )
         target = self.find(policy.dead_letter_queue)
         if target.is_fifo != name.endswith(FIFO_SUFFIX):
@@ -313,13 +325,12 @@ class QueueActions:
     ) -> dict[str, Any]:
         """ListDeadLetterSourceQueues."""
         target = self.of(parameters)
-        names = sorted(
+        names = [
             topic.name
             for topic in self._view.metadata.topics.values()
             if Queue(topic).dead_letter_queue == target.name
-        )
-        urls = [queue_url(base_url, self._options.account, name) for name in names]
-        return {"queueUrls": urls}
+        ]
+        return self._page("queueUrls", names, parameters, base_url)
 
     # Tags and permissions.
 

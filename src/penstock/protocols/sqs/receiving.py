@@ -4,7 +4,14 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from penstock.broker import IDEMPOTENCY_KEY, SOURCE_TOPIC, Message, Nack
+from penstock.broker import (
+    IDEMPOTENCY_KEY,
+    SOURCE_TIMESTAMP,
+    SOURCE_TOPIC,
+    Message,
+    Nack,
+    source_of,
+)
 from penstock.errors import LeaseExpired, PenstockError, Unavailable
 from penstock.protocols.sqs.attributes import (
     DEDUPLICATION_HEADER,
@@ -133,7 +140,7 @@ class ReceiveActions:
         body = message.value or b""
         text = body.decode(errors="replace")
         shown: dict[str, Any] = {
-            "MessageId": message_id(queue.topic, message.id),
+            "MessageId": _id_of(queue, message),
             "ReceiptHandle": message.receipt,
             "MD5OfBody": md5_of_body(text.encode()),
             "Body": text,
@@ -158,9 +165,11 @@ class ReceiveActions:
         headers = {
             name: (content or b"").decode(errors="replace") for name, content in message.headers
         }
+        # The service dates dead letters of FIFO queues anew, and others from when they were sent.
+        source_ms = "" if queue.is_fifo else headers.get(SOURCE_TIMESTAMP, "")
         system = {
             "SenderId": self._options.account,
-            "SentTimestamp": _sent_ms(headers.get(SENT_HEADER, ""), message),
+            "SentTimestamp": _sent_ms(headers.get(SENT_HEADER, source_ms), message),
             "ApproximateReceiveCount": str(message.attempt),
             "ApproximateFirstReceiveTimestamp": str(message.first_delivered_ms),
         }
@@ -271,6 +280,12 @@ def _attempt_of(queue: Queue, parameters: Mapping[str, Any]) -> Attempt | None:
         return None
     check_id(_ATTEMPT_ID, given)
     return Attempt(queue.topic.topic_id, given, read_request(parameters))
+
+
+def _id_of(queue: Queue, message: Message) -> str:
+    """Return the id under which a message was sent; one that died keeps it, as in the service."""
+    source = source_of(message.headers, GROUP)
+    return message_id(*(source or (queue.topic.topic_id, message.id)))
 
 
 def _sent_ms(kept: str, message: Message) -> str:

@@ -147,7 +147,7 @@ def _sent(queue: Queue, entry: Entry, result: Published | PenstockError) -> Entr
         return result
     attributes = read_attributes(entry.get("MessageAttributes"))
     answer = {
-        "MessageId": message_id(queue.topic, result.id),
+        "MessageId": message_id(queue.topic.topic_id, result.id),
         "MD5OfMessageBody": md5_of_body(str(entry["MessageBody"]).encode()),
     }
     attributes_md5 = md5_of_attributes(attributes)
