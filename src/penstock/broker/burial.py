@@ -158,6 +158,7 @@ class Burial:
 
     async def _move_some(self, queue: PartitionQueue, group: str, dying: dict[int, Dying]) -> None:
         source = self._cluster.metadata.topic(queue.place.topic)
+        ledger = queue.ledger(group)
         doubtful = self._doubtful.setdefault((queue.place, group), set())
         copies: dict[int, _Copy] = {}
         gone = []
@@ -167,7 +168,8 @@ class Burial:
             if record is None:
                 gone.append(offset)
                 continue
-            copies[offset] = _copy_of(source, queue.place, group, record, death)
+            name = _name_of(source, queue.place, group, offset, ledger.first_delivered_ms(offset))
+            copies[offset] = _copy_of(name, queue.place, group, record, death)
             size_bytes += len(record.value or b"")
             if size_bytes > _COPIES_BYTES_MAX:
                 break
@@ -259,9 +261,18 @@ class Burial:
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-def _copy_of(
-    topic: Topic, place: TopicPartition, group: str, record: Record, death: Dying
-) -> _Copy:
+def _name_of(
+    topic: Topic, place: TopicPartition, group: str, offset: int, first_ms: int | None
+) -> str:
+    """Return what a copy is known by, whoever makes it.
+
+    A group that begins anew has messages for another time. Each of their lives begins with another
+    first delivery, and each may end among the dead letters.
+    """
+    return f"{topic.topic_id}/{place.partition}/{offset}/{group}/{first_ms}"
+
+
+def _copy_of(name: str, place: TopicPartition, group: str, record: Record, death: Dying) -> _Copy:
     """Return the record with a note about its end."""
     source_id = next((value for name, value in record.headers if name == ID), None)
     notes = {
@@ -276,7 +287,7 @@ def _copy_of(
     }
     identity = source_id or f"{place.partition}-{record.offset}".encode()
     return _Copy(
-        f"{topic.topic_id}/{place.partition}/{record.offset}/{group}",
+        name,
         record.key,
         record.value,
         (
