@@ -8,6 +8,7 @@ from types import TracebackType
 from typing import Any, Self, Unpack
 
 from penstock.client.buffers import BufferLimits, PublishBuffer, Waiting
+from penstock.client.forks import watch_forks
 from penstock.client.publications import Publication, Published, PublishOptions
 from penstock.clock import SystemClock
 from penstock.errors import InvalidRequest, PenstockError
@@ -26,11 +27,17 @@ class BufferedProducer:
         self, publish: Callable[[Sequence[Publication]], Results], limits: BufferLimits
     ) -> None:
         self._publish = publish
+        self._limits = limits
         self._clock = SystemClock()
-        self._buffer: PublishBuffer[Future[Published]] = PublishBuffer(limits)
+        self._is_closed = False
+        self.begin_anew()
+        watch_forks(self)
+
+    def begin_anew(self) -> None:
+        """Begin with nothing to send; what waits in a parent process, it sends itself."""
+        self._buffer: PublishBuffer[Future[Published]] = PublishBuffer(self._limits)
         self._changed = threading.Condition()
         self._in_flight = 0
-        self._is_closed = False
         self._thread = threading.Thread(target=self._run, name="penstock-producer", daemon=True)
         self._thread.start()
 

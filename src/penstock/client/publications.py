@@ -12,6 +12,7 @@ from typing import Any, Literal, TypedDict
 import msgspec
 
 from penstock.client.calls import Call, Failure, path_of
+from penstock.client.forks import watch_forks
 from penstock.errors import InvalidRequest, PenstockError, Unavailable
 
 Acks = Literal["none", "leader", "all"]
@@ -108,10 +109,16 @@ class IdempotencyKeys:
     Nodes choose the partition of a message that may go anywhere by its key, and by the number of a
     key that is written `~<series>~<number in hex>`. So each topic has a series of its own, in which
     such messages alone are numbered, and its partitions take turns. The first number is drawn, or
-    all clients that publish one message would use one partition.
+    all clients that publish one message would use one partition. A forked process draws anew, or
+    its messages would be taken for those of its parent.
     """
 
     def __init__(self) -> None:
+        self.begin_anew()
+        watch_forks(self)
+
+    def begin_anew(self) -> None:
+        """Draw a name and series that nobody has."""
         self._prefix = _new_name()
         self._numbers = count()
         self._series: dict[str, Iterator[str]] = {}

@@ -11,6 +11,7 @@ from types import TracebackType
 from typing import Generic, Self, TypeVar
 
 from penstock.client.deliveries import Leased, Refusal
+from penstock.client.forks import watch_forks
 from penstock.client.renewal import Renewal
 from penstock.clock import SystemClock
 from penstock.errors import PenstockError
@@ -30,10 +31,15 @@ class LeaseKeeper:
     def __init__(self, extend: Extend) -> None:
         self._extend = extend
         self._clock = SystemClock()
+        self._is_closed = False
+        self.begin_anew()
+        watch_forks(self)
+
+    def begin_anew(self) -> None:
+        """Hold nothing; what a parent process holds, it renews itself."""
         self._renewal: Renewal = Renewal()
         self._changed = threading.Condition()
         self._thread: threading.Thread | None = None
-        self._is_closed = False
 
     def hold(self, messages: Sequence[Leased], *, lease_s: float, owner: object) -> None:
         """Renew the leases of messages from now on."""
@@ -178,6 +184,11 @@ class Subscription(Generic[L]):
         # A loop that was left without `close` must not keep its messages out for ever.
         self._owner = object()
         weakref.finalize(self, keeper.drop_all_of, self._owner)
+        watch_forks(self)
+
+    def begin_anew(self) -> None:
+        """Leave what was received to the parent process."""
+        self._ready.clear()
 
     def __enter__(self) -> Self:
         return self
