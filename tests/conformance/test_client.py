@@ -355,6 +355,27 @@ def test_an_exchange_without_a_topic_is_refused_in_words(client: Client) -> None
         client.ack_and_receive([], "group", [])
 
 
+def test_an_asynchronous_client_may_be_used_by_one_event_loop_after_the_other(
+    node: NodeProcess,
+) -> None:
+    topic = unique("orders")
+    client = AsyncClient(node.http_url)
+
+    async def scenario(text: str) -> list[str]:
+        await client.publish(topic, text)
+        messages = client.subscribe(topic, "billing", lease_s=1)
+        message = await anext(messages)
+        # It is kept for longer than its lease.
+        await asyncio.sleep(1.5)
+        await client.ack(message)
+        await messages.close()
+        return [message.text()]
+
+    assert asyncio.run(scenario("tea")) == ["tea"]
+    assert asyncio.run(scenario("milk")) == ["milk"]
+    asyncio.run(client.close())
+
+
 FORKING = """
 import os, sys, time
 from penstock.client import Client

@@ -109,10 +109,13 @@ class AsyncLeaseKeeper:
     def hold(self, messages: Sequence[Leased], *, lease_s: float, owner: object) -> None:
         """Renew the leases of messages from now on."""
         loop = asyncio.get_running_loop()
+        if self._task is None or self._task.get_loop() is not loop:
+            # The loop of the last one is over, or that of a parent process.
+            self._renewal = Renewal()
+            self._changed = asyncio.Event()
+            self._task = loop.create_task(self._run(), name="leases")
         self._renewal.hold(messages, lease_s=lease_s, now_s=loop.time(), owner=owner)
         self._changed.set()
-        if self._task is None:
-            self._task = loop.create_task(self._run(), name="leases")
 
     def drop(self, messages: Sequence[Leased]) -> None:
         """Leave the leases of messages alone."""
@@ -128,7 +131,7 @@ class AsyncLeaseKeeper:
 
     async def close(self) -> None:
         """Let all leases run out."""
-        if self._task is not None:
+        if self._task is not None and self._task.get_loop() is asyncio.get_running_loop():
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
             self._task = None
