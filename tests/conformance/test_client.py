@@ -355,6 +355,37 @@ def test_an_exchange_without_a_topic_is_refused_in_words(client: Client) -> None
         client.ack_and_receive([], "group", [])
 
 
+def test_a_message_that_cannot_be_sent_is_refused_when_it_is_handed_over(client: Client) -> None:
+    topic = unique("orders")
+    nested: list[object] = []
+    for _ in range(100_000):
+        nested = [nested]
+    with client.producer(topic, limits=BufferLimits(linger_s=60)) as producer:
+        first = producer.send("first")
+        for value in (object(), nested, float("nan")):
+            with pytest.raises(InvalidRequest, match="cannot be written as JSON"):
+                producer.send(value)
+        with pytest.raises(UnicodeEncodeError):
+            producer.send("\ud800")
+        last = producer.send("last")
+
+    assert [told.result().offset for told in (first, last)] == [0, 1]
+
+
+def test_a_producer_sends_values_as_they_were_when_they_were_handed_over(client: Client) -> None:
+    topic = unique("orders")
+    order, headers, note = {"number": 0}, {"number": "0"}, bytearray(b"0")
+    with client.producer(topic, limits=BufferLimits(linger_s=60)) as producer:
+        producer.send(order, headers=headers)
+        producer.send(note)
+        order["number"], headers["number"], note[0] = 1, "1", ord("1")
+
+    first, second = client.receive(topic, "billing", wait_s=10)
+
+    assert (first.json(), second.value) == ({"number": 0}, b"0")
+    assert ("number", b"0") in first.headers
+
+
 def test_an_asynchronous_client_may_be_used_by_one_event_loop_after_the_other(
     node: NodeProcess,
 ) -> None:

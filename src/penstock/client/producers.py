@@ -53,7 +53,10 @@ class BufferedProducer:
         self.close()
 
     def send(self, value: Any, **options: Unpack[PublishOptions]) -> Future[Published]:
-        """Hand a message over; the future tells where it went, or raises why it did not."""
+        """Hand a message over; the future tells where it went, or raises why it did not.
+
+        The message is sent as it is now. One that cannot be written into a request raises here.
+        """
         told: Future[Published] = Future()
         with self._changed:
             self._changed.wait_for(lambda: self._buffer.has_room or self._is_closed)
@@ -199,7 +202,12 @@ def tell(
     told: Future[Published] | asyncio.Future[Published], result: Published | PenstockError
 ) -> None:
     """Give a result to the one who waits for it, unless he has left."""
-    if told.cancelled():
+    if isinstance(told, asyncio.Future):
+        has_left = told.cancelled()
+    else:
+        # From here on he cannot leave any more, which he may do in another thread.
+        has_left = not told.set_running_or_notify_cancel()
+    if has_left:
         return
     if isinstance(result, PenstockError):
         told.set_exception(result)

@@ -199,6 +199,18 @@ def _body(publication: Publication) -> dict[str, Any]:
     return body
 
 
+def fixed(publication: Publication) -> Publication:
+    """Return a message that stays as it is, whatever becomes of the objects that it was made of.
+
+    Raises what a request with it would raise, so that one that cannot be sent spoils no others.
+    """
+    headers = publication.headers and dict(publication.headers)
+    value, key = _stored(publication.value), _stored(publication.key)
+    kept = replace(publication, value=value, key=key, headers=headers)
+    msgspec.json.encode(_body(kept))
+    return kept
+
+
 def moment_ms(name: str, moment: datetime) -> int:
     """Return a moment for nodes; one without a time zone is refused."""
     if moment.tzinfo is None:
@@ -226,7 +238,7 @@ def _stored(value: Any) -> bytes | str | None:
         return bytes(value)
     try:
         content = msgspec.json.encode(value)
-    except (TypeError, msgspec.MsgspecError) as error:
+    except (TypeError, msgspec.MsgspecError, RecursionError) as error:
         raise InvalidRequest(
             f"a {type(value).__name__} cannot be written as JSON: {error}"
         ) from None
