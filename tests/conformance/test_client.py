@@ -1,6 +1,8 @@
 """The Python client on a running node: both faces, leases that are kept, nodes that go away."""
 
 import asyncio
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -351,3 +353,108 @@ def test_leases_are_renewed_on_a_loop_too(node: NodeProcess) -> None:
 def test_an_exchange_without_a_topic_is_refused_in_words(client: Client) -> None:
     with pytest.raises(InvalidRequest, match=r"at `\$\.topics`"):
         client.ack_and_receive([], "group", [])
+
+
+def test_a_message_that_cannot_be_sent_is_refused_when_it_is_handed_over(client: Client) -> None:
+    topic = unique("orders")
+    nested: list[object] = []
+    for _ in range(100_000):
+        nested = [nested]
+    with client.producer(topic, limits=BufferLimits(linger_s=60)) as producer:
+        first = producer.send("first")
+        for value in (object(), nested, float("nan")):
+            with pytest.raises(InvalidRequest, match="cannot be written as JSON"):
+                producer.send(value)
+        with pytest.raises(UnicodeEncodeError):
+            producer.send("\ud800")
+        last = producer.send("last")
+
+    assert [told.result().offset for told in (first, last)] == [0, 1]
+
+
+def test_a_producer_sends_values_as_they_were_when_they_were_handed_over(client: Client) -> None:
+    topic = unique("orders")
+    order, headers, note = {"number": 0}, {"number": "0"}, bytearray(b"0")
+    with client.producer(topic, limits=BufferLimits(linger_s=60)) as producer:
+        producer.send(order, headers=headers)
+        producer.send(note)
+        order["number"], headers["number"], note[0] = 1, "1", ord("1")
+
+    first, second = client.receive(topic, "billing", wait_s=10)
+
+    assert (first.json(), second.value) == ({"number": 0}, b"0")
+    assert ("number", b"0") in first.headers
+
+
+def test_an_asynchronous_client_may_be_used_by_one_event_loop_after_the_other(
+    node: NodeProcess,
+) -> None:
+    topic = unique("orders")
+    client = AsyncClient(node.http_url)
+
+    async def scenario(text: str) -> list[str]:
+        await client.publish(topic, text)
+        messages = client.subscribe(topic, "billing", lease_s=1)
+        message = await anext(messages)
+        # It is kept for longer than its lease.
+        await asyncio.sleep(1.5)
+        await client.ack(message)
+        await messages.close()
+        return [message.text()]
+
+    assert asyncio.run(scenario("tea")) == ["tea"]
+    assert asyncio.run(scenario("milk")) == ["milk"]
+    asyncio.run(client.close())
+
+
+FORKING = """
+import os, sys, time
+from penstock.client import Client
+
+client = Client(sys.argv[1])
+client.publish(sys.argv[2], "first", key="anna")
+client.publish(sys.argv[2], "first")
+subscription = client.subscribe(sys.argv[2], "readers", lease_s=1)
+held = next(subscription)
+producer = client.producer(sys.argv[2])
+name, children = "parent", []
+for number in range(2):
+    children.append(os.fork())
+    if not children[-1]:
+        name = f"child {number}"
+        break
+for number in range(20):
+    client.publish(sys.argv[2], f"{name} {number} with key", key="anna")
+    client.publish(sys.argv[2], f"{name} {number}")
+    told = producer.send(f"{name} {number} produced")
+producer.close()
+told.result()
+if name != "parent":
+    # What the parent has received is not handed out here, and leases are kept here, too.
+    message = next(subscription)
+    assert not message.text().startswith("first"), message
+    time.sleep(1.5)
+    client.ack(message)
+    os._exit(0)
+assert [os.waitpid(child, 0)[1] for child in children] == [0, 0]
+client.ack(held)
+"""
+
+
+def test_a_forked_process_goes_on_with_a_client_of_its_own(node: NodeProcess) -> None:
+    topic = unique("orders")
+    with Client(node.http_url) as client:
+        client.create_topic(topic, partitions=1)
+
+        program = [sys.executable, "-c", FORKING, node.http_url, topic]
+        done = subprocess.run(program, capture_output=True, text=True, timeout=120, check=False)
+
+        assert (done.returncode, done.stderr) == (0, "")
+        received = client.receive(topic, "others", count_max=1000)
+    wanted = [
+        f"{name} {number}{way}"
+        for name in ("parent", "child 0", "child 1")
+        for number in range(20)
+        for way in ("", " with key", " produced")
+    ]
+    assert sorted(message.text() for message in received) == sorted(["first", "first", *wanted])

@@ -298,7 +298,11 @@ def test_a_client_that_offers_another_protocol_is_answered_in_this_one(
     assert caplog.records == []
 
 
-@pytest.mark.parametrize("more", [(), OFFERS["as Java does"]], ids=["", "with an offer"])
+@pytest.mark.parametrize(
+    "more",
+    [(), ("Origin: http://page",), ("Expect: 100-continue",), *OFFERS.values()],
+    ids=["", "from a page", "waiting for a sign", *OFFERS],
+)
 def test_a_node_is_no_proxy(more: tuple[str, ...]) -> None:
     lines = ["CONNECT node:443 HTTP/1.1", "Host: node:443", *more, "", ""]
 

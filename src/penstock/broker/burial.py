@@ -159,6 +159,7 @@ class Burial:
 
     async def _move_some(self, queue: PartitionQueue, group: str, dying: dict[int, Dying]) -> None:
         source = self._cluster.metadata.topic(queue.place.topic)
+        ledger = queue.ledger(group)
         doubtful = self._doubtful.setdefault((queue.place, group), set())
         copies: dict[int, _Copy] = {}
         gone = []
@@ -168,7 +169,8 @@ class Burial:
             if record is None:
                 gone.append(offset)
                 continue
-            copies[offset] = _copy_of(source, queue.place, group, record, death)
+            name = _name_of(source, queue.place, group, offset, ledger.first_delivered_ms(offset))
+            copies[offset] = _copy_of(name, queue.place, group, record, death)
             size_bytes += len(record.value or b"")
             if size_bytes > _COPIES_BYTES_MAX:
                 break
@@ -260,9 +262,36 @@ class Burial:
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-def _copy_of(
-    topic: Topic, place: TopicPartition, group: str, record: Record, death: Dying
-) -> _Copy:
+def _name_of(
+    topic: Topic, place: TopicPartition, group: str, offset: int, first_ms: int | None
+) -> str:
+    """Return what a copy is known by, whoever makes it.
+
+    A group that begins anew has messages for another time. Each of their lives begins with another
+    first delivery, and each may end among the dead letters.
+    """
+    return f"{topic.topic_id}/{place.partition}/{offset}/{group}/{first_ms}"
+
+
+def source_of(headers: Headers, group: str) -> tuple[UUID, str] | None:
+    """Return the id of the topic in which a message died for a group, and its own id there.
+
+    None for what did not die for this group, and for what another client says of itself.
+    """
+    notes = dict(headers)
+    identity = notes.get(SOURCE_ID)
+    if identity is None:
+        return None
+    name = (notes.get(IDEMPOTENCY_KEY) or b"").decode(errors="replace")
+    topic_id, _, rest = name.partition("/")
+    if not rest.rpartition("/")[0].endswith(f"/{group}"):
+        return None
+    with suppress(ValueError):
+        return UUID(topic_id), identity.decode(errors="replace")
+    return None
+
+
+def _copy_of(name: str, place: TopicPartition, group: str, record: Record, death: Dying) -> _Copy:
     """Return the record with a note about its end."""
     source_id = next((value for name, value in record.headers if name == ID), None)
     notes = {
@@ -277,7 +306,7 @@ def _copy_of(
     }
     identity = source_id or f"{place.partition}-{record.offset}".encode()
     return _Copy(
-        f"{topic.topic_id}/{place.partition}/{record.offset}/{group}",
+        name,
         record.key,
         record.value,
         (
@@ -286,24 +315,6 @@ def _copy_of(
             *((name, str(value).encode()) for name, value in notes.items()),
         ),
     )
-
-
-def source_of(headers: Headers, group: str) -> tuple[UUID, str] | None:
-    """Return the id of the topic in which a message died for a group, and its own id there.
-
-    None for what did not die for this group, and for what another client says of itself.
-    """
-    notes = dict(headers)
-    identity = notes.get(SOURCE_ID)
-    if identity is None:
-        return None
-    key = (notes.get(IDEMPOTENCY_KEY) or b"").decode(errors="replace")
-    topic_id, _, rest = key.partition("/")
-    if not rest.endswith(f"/{group}"):
-        return None
-    with suppress(ValueError):
-        return UUID(topic_id), identity.decode(errors="replace")
-    return None
 
 
 def _kept(headers: Headers) -> Headers:

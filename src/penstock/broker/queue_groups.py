@@ -36,6 +36,7 @@ from penstock.cluster import (
 from penstock.delivery import GroupSettings, Ledger
 from penstock.errors import GroupNotFound, InvalidRequest, OffsetOutOfRange, Unavailable
 from penstock.ids import TopicPartition
+from penstock.record import Record
 
 T = TypeVar("T")
 
@@ -250,7 +251,7 @@ class QueueGroups:
         ledger = _books(partition, request.group)
         start, end = int(partition.start_offset), int(partition.high_watermark)
         floor = min(max(ledger.floor, start), end)
-        oldest = partition.queue.records.get(floor) if floor < end else None
+        oldest = _oldest(partition, ledger, floor)
         return PartitionGroupStatus(
             partition=request.partition,
             floor=floor,
@@ -294,6 +295,16 @@ class QueueGroups:
 def _books(partition: Partition, group: str) -> Ledger:
     """Return the books of a group; one that never received here stands at the start."""
     return partition.queue.groups.get(group) or Ledger(partition.start_offset)
+
+
+def _oldest(partition: Partition, ledger: Ledger, floor: int) -> Record | None:
+    """Return the first message that a group is not done with. There may be none at its floor:
+    duplicates leave gaps, and so does compaction, over which a group moves when it gets there."""
+    records, end = partition.queue.records, int(partition.high_watermark)
+    found = records.next_from(floor, end)
+    while found is not None and ledger.is_settled(found.offset):
+        found = records.next_from(ledger.next_unsettled(found.offset), end)
+    return found
 
 
 def _blocked_keys(queue: PartitionQueue, request: _Look) -> list[BlockedKeyStatus]:

@@ -1,4 +1,4 @@
-"""Carries out calls over blocking sockets, for any number of threads."""
+"""Carries out calls over blocking sockets, for any number of threads, also of forked processes."""
 
 import socket
 import ssl
@@ -7,6 +7,7 @@ import time
 from typing import NamedTuple, TypeVar
 
 from penstock.client.calls import Call, read_answer
+from penstock.client.forks import watch_forks
 from penstock.client.retries import Route, Unreached
 from penstock.client.wire import Answer, AnswerReader, Target, encode_request
 from penstock.clock import SystemClock
@@ -36,6 +37,15 @@ class BlockingCaller:
         self._lock = threading.Lock()
         self._idle: dict[str, list[_Idle]] = {}
         self._is_closed = False
+        watch_forks(self)
+
+    def begin_anew(self) -> None:
+        """Leave the connections to the parent process."""
+        self._lock = threading.Lock()
+        for kept in self._idle.values():
+            for each in kept:
+                each.connection.close()
+        self._idle = {}
 
     def run(self, call: Call[T]) -> T:
         """Carry out a call, or raise why it cannot be."""

@@ -9,7 +9,7 @@ from collections import deque
 from dataclasses import dataclass
 from typing import Generic, NamedTuple, TypeVar
 
-from penstock.client.publications import BATCH_MAX, Publication
+from penstock.client.publications import BATCH_MAX, Publication, fixed
 from penstock.errors import InvalidRequest
 
 F = TypeVar("F")
@@ -64,7 +64,8 @@ class PublishBuffer(Generic[F]):
         return len(self._waiting) < self._limits.waiting_max
 
     def add(self, publication: Publication, told: F, now_s: float) -> None:
-        """Let a message wait."""
+        """Let a message wait; one that cannot be sent is refused here."""
+        publication = fixed(publication)
         size_bytes = _size_bytes(publication)
         self._waiting.append(Waiting(publication, told, size_bytes, now_s))
         self._bytes += size_bytes

@@ -8,6 +8,7 @@ from types import TracebackType
 from typing import Any, Self, Unpack
 
 from penstock.client.buffers import BufferLimits, PublishBuffer, Waiting
+from penstock.client.forks import watch_forks
 from penstock.client.publications import Publication, Published, PublishOptions
 from penstock.clock import SystemClock
 from penstock.errors import InvalidRequest, PenstockError
@@ -26,11 +27,17 @@ class BufferedProducer:
         self, publish: Callable[[Sequence[Publication]], Results], limits: BufferLimits
     ) -> None:
         self._publish = publish
+        self._limits = limits
         self._clock = SystemClock()
-        self._buffer: PublishBuffer[Future[Published]] = PublishBuffer(limits)
+        self._is_closed = False
+        self.begin_anew()
+        watch_forks(self)
+
+    def begin_anew(self) -> None:
+        """Begin with nothing to send; what waits in a parent process, it sends itself."""
+        self._buffer: PublishBuffer[Future[Published]] = PublishBuffer(self._limits)
         self._changed = threading.Condition()
         self._in_flight = 0
-        self._is_closed = False
         self._thread = threading.Thread(target=self._run, name="penstock-producer", daemon=True)
         self._thread.start()
 
@@ -46,7 +53,10 @@ class BufferedProducer:
         self.close()
 
     def send(self, value: Any, **options: Unpack[PublishOptions]) -> Future[Published]:
-        """Hand a message over; the future tells where it went, or raises why it did not."""
+        """Hand a message over; the future tells where it went, or raises why it did not.
+
+        The message is sent as it is now. One that cannot be written into a request raises here.
+        """
         told: Future[Published] = Future()
         with self._changed:
             self._changed.wait_for(lambda: self._buffer.has_room or self._is_closed)
@@ -192,7 +202,12 @@ def tell(
     told: Future[Published] | asyncio.Future[Published], result: Published | PenstockError
 ) -> None:
     """Give a result to the one who waits for it, unless he has left."""
-    if told.cancelled():
+    if isinstance(told, asyncio.Future):
+        has_left = told.cancelled()
+    else:
+        # From here on he cannot leave any more, which he may do in another thread.
+        has_left = not told.set_running_or_notify_cancel()
+    if has_left:
         return
     if isinstance(result, PenstockError):
         told.set_exception(result)

@@ -12,6 +12,7 @@ from typing import Any, Literal, TypedDict
 import msgspec
 
 from penstock.client.calls import Call, Failure, path_of
+from penstock.client.forks import watch_forks
 from penstock.errors import InvalidRequest, PenstockError, Unavailable
 
 Acks = Literal["none", "leader", "all"]
@@ -108,10 +109,16 @@ class IdempotencyKeys:
     Nodes choose the partition of a message that may go anywhere by its key, and by the number of a
     key that is written `~<series>~<number in hex>`. So each topic has a series of its own, in which
     such messages alone are numbered, and its partitions take turns. The first number is drawn, or
-    all clients that publish one message would use one partition.
+    all clients that publish one message would use one partition. A forked process draws anew, or
+    its messages would be taken for those of its parent.
     """
 
     def __init__(self) -> None:
+        self.begin_anew()
+        watch_forks(self)
+
+    def begin_anew(self) -> None:
+        """Draw a name and series that nobody has."""
         self._prefix = _new_name()
         self._numbers = count()
         self._series: dict[str, Iterator[str]] = {}
@@ -192,6 +199,18 @@ def _body(publication: Publication) -> dict[str, Any]:
     return body
 
 
+def fixed(publication: Publication) -> Publication:
+    """Return a message that stays as it is, whatever becomes of the objects that it was made of.
+
+    Raises what a request with it would raise, so that one that cannot be sent spoils no others.
+    """
+    headers = publication.headers and dict(publication.headers)
+    value, key = _stored(publication.value), _stored(publication.key)
+    kept = replace(publication, value=value, key=key, headers=headers)
+    msgspec.json.encode(_body(kept))
+    return kept
+
+
 def moment_ms(name: str, moment: datetime) -> int:
     """Return a moment for nodes; one without a time zone is refused."""
     if moment.tzinfo is None:
@@ -219,7 +238,7 @@ def _stored(value: Any) -> bytes | str | None:
         return bytes(value)
     try:
         content = msgspec.json.encode(value)
-    except (TypeError, msgspec.MsgspecError) as error:
+    except (TypeError, msgspec.MsgspecError, RecursionError) as error:
         raise InvalidRequest(
             f"a {type(value).__name__} cannot be written as JSON: {error}"
         ) from None

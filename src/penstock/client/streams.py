@@ -30,11 +30,13 @@ class StreamCaller:
     def __init__(self, route: Route, *, wait_s: float) -> None:
         self._route = route
         self._wait_s = wait_s
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._idle: dict[str, list[_Idle]] = {}
         self._is_closed = False
 
     async def run(self, call: Call[T]) -> T:
         """Carry out a call, or raise why it cannot be."""
+        self._begin_on(asyncio.get_running_loop())
         attempts = self._route.begin(call, _now_s())
         while True:
             target = attempts.target
@@ -44,9 +46,15 @@ class StreamCaller:
                 pause_s = attempts.failed(error, _now_s())
             await asyncio.sleep(pause_s)
 
+    def _begin_on(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Leave the connections of another loop: it is over, or that of a parent process."""
+        if loop is not self._loop:
+            self._loop, self._idle = loop, {}
+
     async def close(self) -> None:
         """Close what is idle; connections in use are closed after their exchange."""
         self._is_closed = True
+        self._begin_on(asyncio.get_running_loop())
         writers = [each.stream.writer for kept in self._idle.values() for each in kept]
         self._idle.clear()
         for writer in writers:

@@ -11,6 +11,7 @@ from types import TracebackType
 from typing import Generic, Self, TypeVar
 
 from penstock.client.deliveries import Leased, Refusal
+from penstock.client.forks import watch_forks
 from penstock.client.renewal import Renewal
 from penstock.clock import SystemClock
 from penstock.errors import PenstockError
@@ -30,10 +31,15 @@ class LeaseKeeper:
     def __init__(self, extend: Extend) -> None:
         self._extend = extend
         self._clock = SystemClock()
+        self._is_closed = False
+        self.begin_anew()
+        watch_forks(self)
+
+    def begin_anew(self) -> None:
+        """Hold nothing; what a parent process holds, it renews itself."""
         self._renewal: Renewal = Renewal()
         self._changed = threading.Condition()
         self._thread: threading.Thread | None = None
-        self._is_closed = False
 
     def hold(self, messages: Sequence[Leased], *, lease_s: float, owner: object) -> None:
         """Renew the leases of messages from now on."""
@@ -103,10 +109,13 @@ class AsyncLeaseKeeper:
     def hold(self, messages: Sequence[Leased], *, lease_s: float, owner: object) -> None:
         """Renew the leases of messages from now on."""
         loop = asyncio.get_running_loop()
+        if self._task is None or self._task.get_loop() is not loop:
+            # The loop of the last one is over, or that of a parent process.
+            self._renewal = Renewal()
+            self._changed = asyncio.Event()
+            self._task = loop.create_task(self._run(), name="leases")
         self._renewal.hold(messages, lease_s=lease_s, now_s=loop.time(), owner=owner)
         self._changed.set()
-        if self._task is None:
-            self._task = loop.create_task(self._run(), name="leases")
 
     def drop(self, messages: Sequence[Leased]) -> None:
         """Leave the leases of messages alone."""
@@ -122,7 +131,7 @@ class AsyncLeaseKeeper:
 
     async def close(self) -> None:
         """Let all leases run out."""
-        if self._task is not None:
+        if self._task is not None and self._task.get_loop() is asyncio.get_running_loop():
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
             self._task = None
@@ -178,6 +187,11 @@ class Subscription(Generic[L]):
         # A loop that was left without `close` must not keep its messages out for ever.
         self._owner = object()
         weakref.finalize(self, keeper.drop_all_of, self._owner)
+        watch_forks(self)
+
+    def begin_anew(self) -> None:
+        """Leave what was received to the parent process."""
+        self._ready.clear()
 
     def __enter__(self) -> Self:
         return self

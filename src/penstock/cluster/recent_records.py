@@ -6,6 +6,7 @@ consecutive batches is decoded once and kept while it is among the last few that
 """
 
 from collections.abc import Iterable
+from itertools import islice
 from operator import attrgetter
 from typing import NamedTuple, cast
 
@@ -93,6 +94,17 @@ class RecentRecords:
     def get(self, offset: int) -> Record | None:
         """Return one committed record, or None when it is gone."""
         return self.read([(offset, offset + 1)])[0]
+
+    def next_from(self, offset: int, end: int) -> Record | None:
+        """Return the first committed record from an offset on, below `end`; others are gone."""
+        while offset < end:
+            stretch = self._stretch_at(offset, is_run=False)
+            here = islice(stretch.records, offset - stretch.start, None)
+            record = next((each for each in here if each is not None), None)
+            if record is not None:
+                return record if record.offset < end else None
+            offset = stretch.end
+        return None
 
     def clear(self) -> None:
         """Forget everything."""

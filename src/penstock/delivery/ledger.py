@@ -110,6 +110,10 @@ class Ledger:
         """True when the group is done with a message."""
         return offset < self.floor or offset in self.done
 
+    def next_unsettled(self, offset: int) -> int:
+        """Return the first offset from this one on that the group is not done with."""
+        return run_end(self.done, offset) if offset in self.done else max(offset, self.floor)
+
     def was_acked(self, offset: int) -> bool:
         """True when one of the last acks has settled a message, of whichever delivery."""
         return self._acked.holds(offset)

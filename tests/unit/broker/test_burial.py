@@ -45,6 +45,7 @@ def test_a_message_goes_to_the_dead_letters_after_its_last_attempt() -> None:
         for attempt in range(1, 5):
             (message,) = await receive(broker, wait_ms=60_000)
             assert message.attempt == attempt
+            first_ms = message.first_delivered_ms
             nack = Nack(message.receipt, delay_ms=0, reason=f"failure {attempt}")
             await broker.queues.nack(TOPIC, GROUP, [nack])
         await settled(broker, 1)
@@ -62,7 +63,7 @@ def test_a_message_goes_to_the_dead_letters_after_its_last_attempt() -> None:
             "penstock-dlq-attempts": "4",
             "penstock-dlq-reason": "attempts exhausted",
             "penstock-dlq-error": "failure 4",
-            "penstock-idempotency-key": f"{topic_id}/1/0/{GROUP}",
+            "penstock-idempotency-key": f"{topic_id}/1/0/{GROUP}/{first_ms}",
         }
         assert await receive(broker, wait_ms=70_00) == []
         status = await broker.queues.status(TOPIC, GROUP)
@@ -213,6 +214,38 @@ def test_a_crash_before_the_message_is_settled_neither_loses_nor_doubles_its_cop
         await settled(reborn)
 
         assert [record.value for record in dead_letters(reborn)] == [b"a", b"b"]
+
+    run(scene())
+
+
+@pytest.mark.parametrize("is_deleted", [False, True])
+@pytest.mark.parametrize("is_killed", [False, True])
+def test_a_message_that_dies_again_after_its_group_began_anew_has_another_copy(
+    is_deleted: bool, is_killed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scene() -> None:
+        machine = SimMachine(clock=LoopClock())
+        broker = await started(machine)
+        await publish(broker, b"a")
+        await reject(broker, await receive(broker))
+        await settled(broker)
+        assert (await broker.dead_letters.purge(TOPIC)).purged == 1
+        await asyncio.sleep(1)
+        if is_deleted:
+            await broker.queues.delete_group(TOPIC, GROUP)
+        else:
+            await broker.queues.reset_group(TOPIC, GROUP, to="earliest")
+        if is_killed:
+            monkeypatch.setattr(broker.calls, "ask", _without_burials(broker))
+
+        await reject(broker, await receive(broker), "bad again")
+        if is_killed:
+            machine.disk.kill()
+            broker = await started(machine)
+        await settled(broker)
+
+        (letter,) = await broker.dead_letters.search(TOPIC)
+        assert letter.error == "bad again"
 
     run(scene())
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from penstock.broker import NewTopic
+from penstock.broker import NewMessage, NewTopic
 from penstock.errors import GroupNotFound, InvalidRequest, LeaseExpired
 from tests.unit.broker.test_queues import GROUP, TOPIC, publish, receive, started_with, values
 from tests.unit.cluster.workplaces import run
@@ -21,6 +21,27 @@ def test_the_status_counts_messages_by_what_they_wait_for() -> None:
         assert (partition.floor, partition.end, partition.oldest_unsettled_ms) == (1, 3, 0)
         with pytest.raises(GroupNotFound):
             await broker.queues.status(TOPIC, "nobody")
+
+    run(scene())
+
+
+def test_the_oldest_message_is_found_behind_duplicates_that_were_left_out() -> None:
+    async def scene() -> None:
+        broker = await started_with()
+        one, two, three = (
+            NewMessage(value=b"v", partition=0, idempotency_key=key, timestamp=at, priority=level)
+            for key, at, level in (("one", 1_000, 4), ("two", 2_000, 9), ("three", 3_000, 4))
+        )
+        await broker.messages.publish(TOPIC, [one])
+        (first,) = await receive(broker)
+        await broker.messages.publish(TOPIC, [one, two, three])
+        (urgent,) = await receive(broker, 1)
+        await broker.queues.ack(TOPIC, GROUP, [first.receipt, urgent.receipt])
+
+        (partition, *_) = (await broker.queues.status(TOPIC, GROUP)).partitions
+
+        assert (urgent.offset, partition.floor) == (2, 1)
+        assert partition.oldest_unsettled_ms == 3_000
 
     run(scene())
 

@@ -202,8 +202,10 @@ class Connection(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         """Choose the way."""
         if not self._is_plain and self.parser.should_upgrade():
-            self._is_offer = True
-            return
+            # A CONNECT looks like an offer, and would do so again without its headers.
+            self._is_offer = b"upgrade" in dict(self.headers)
+            if self._is_offer:
+                return
         visit = self._visit() if self._is_plain else None
         if visit is not None:
             self.cycle = visit
