@@ -16,11 +16,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, KafkaError, Message, Producer
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from penstock.client import ClusterAdmin, ClusterPartition
+from penstock.client import Client, ClusterAdmin, ClusterPartition
 from penstock.errors import (
     Conflict,
     InvalidReplication,
@@ -28,6 +28,7 @@ from penstock.errors import (
     NotFound,
     PreferredLeaderUnavailable,
     TopicNotFound,
+    Unavailable,
 )
 from tests.integration.clients import WAIT_S, wait_until
 from tests.processes import ClusterProcess, NodeProcess, free_ports
@@ -330,7 +331,15 @@ def test_a_node_is_drained_and_removed_while_clients_go_on(stage: Stage) -> None
     with streaming(stage, "drained"):
         done = stage.run("drain", "3", "--wait", "--timeout", "30s")
         stage.run("remove-node", "3", "--yes")
-        stage.cluster[3].kill()
+        wait_until(lambda: b"was removed" in stage.cluster[3].get("/ready")[1], "node 3 knows")
+        removed = stage.cluster[3]
+        with pytest.raises(Unavailable, match="node 3 was removed from its cluster"):
+            ClusterAdmin(removed.http_url).overview()
+        with Client(removed.http_url, retry_s=0.0) as client, pytest.raises(Unavailable):
+            client.topic("created-since")
+        with pytest.raises(KafkaException):
+            AdminClient({"bootstrap.servers": removed.bootstrap, **_QUIET}).list_topics(timeout=1)
+        removed.kill()
 
     assert done["logs"] > 0
     assert [node.node_id for node in stage.admin.nodes()] == [1, 2, 4]

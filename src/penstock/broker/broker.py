@@ -148,6 +148,11 @@ class Broker:
         return self.cluster.is_cut_off
 
     @property
+    def was_removed(self) -> bool:
+        """True when the cluster goes on without this node."""
+        return self.cluster.was_removed
+
+    @property
     def controller(self) -> int:
         """The node that leads the metadata, or this one: any node carries out changes."""
         leader = self._known_leader(METADATA_GROUP)[0]
@@ -219,6 +224,10 @@ class Broker:
         )
 
     def _joining(self) -> str:
+        if self.cluster.was_removed:
+            return (
+                "this node was removed from its cluster: stop it, or start it again to let it join"
+            )
         if self._has_joined and self.cluster.is_cut_off:
             return "the node is cut off: it finds no leader of the metadata"
         if self._has_joined:

@@ -3,6 +3,9 @@
 A door hands a request to the node that it runs on. When that node leads the partition the verb runs
 here; otherwise it travels over the link between the two nodes, once, and runs there. What the
 leader raises is raised here.
+
+A leader whose process is suspended keeps its links and answers nobody. It is replaced soon, and who
+asked it is told to ask again: whether it has done what it was asked for is open.
 """
 
 import asyncio
@@ -22,11 +25,21 @@ Reply = TypeVar("Reply")
 _LEADER_WAIT_S = 3.0
 _LOOK_AGAIN_S = 0.02
 _ANSWER_TIMEOUT_S = 15.0
+# A leader that has handed over still answers what was under way.
+_LAST_ANSWERS_S = 1.0
 
 
 class _Verb(NamedTuple):
     request: type[msgspec.Struct]
     run: Callable[[Any], Awaitable[Any]]
+
+
+class _Asked(NamedTuple):
+    """The leader of a group owes an answer; `limit` ends the wait for it."""
+
+    group: int
+    leader: NodeId
+    limit: asyncio.Timeout
 
 
 class Calls:
@@ -35,7 +48,9 @@ class Calls:
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
         self._verbs: dict[str, _Verb] = {}
+        self._asked: set[_Asked] = set()
         cluster.on_call = self._called
+        cluster.leaders.watch(self._leaders_changed)
 
     def serve(
         self, verb: str, request: type[Request], run: Callable[[Request], Awaitable[Any]]
@@ -63,7 +78,7 @@ class Calls:
             answer_s += wait_ms / 1000
         if leader is None:
             return self._ask_when_led(place, verb, request, reply, answer_s=answer_s)
-        return self.ask_node(leader, verb, request, reply, answer_s=answer_s)
+        return self._ask_leader(place, leader, verb, request, reply, answer_s=answer_s)
 
     async def _ask_when_led(
         self,
@@ -75,7 +90,53 @@ class Calls:
         answer_s: float,
     ) -> Reply:
         leader = await self._wait_leader(place, self._cluster.replicas_of(place).group)
-        return await self.ask_node(leader, verb, request, reply, answer_s=answer_s)
+        return await self._ask_leader(place, leader, verb, request, reply, answer_s=answer_s)
+
+    def _ask_leader(
+        self,
+        place: TopicPartition,
+        leader: NodeId,
+        verb: str,
+        request: msgspec.Struct,
+        reply: type[Reply],
+        *,
+        answer_s: float,
+    ) -> Awaitable[Reply]:
+        if leader == self._cluster.member.node:
+            return self._verbs[verb].run(request)
+        return self._ask_while_it_leads(place, leader, verb, request, reply, answer_s=answer_s)
+
+    async def _ask_while_it_leads(
+        self,
+        place: TopicPartition,
+        leader: NodeId,
+        verb: str,
+        request: msgspec.Struct,
+        reply: type[Reply],
+        *,
+        answer_s: float,
+    ) -> Reply:
+        limit = asyncio.timeout(None)
+        asked = _Asked(self._cluster.replicas_of(place).group, leader, limit)
+        self._asked.add(asked)
+        try:
+            async with limit:
+                return await self._ask_other(leader, verb, request, reply, answer_s=answer_s)
+        except TimeoutError as error:
+            raise Unavailable(
+                f"node {leader} was asked, does not lead {place} any more, and has not answered"
+            ) from error
+        finally:
+            self._asked.discard(asked)
+
+    def _leaders_changed(self) -> None:
+        """Wait no longer than for a moment for those who were replaced."""
+        last_s = asyncio.get_running_loop().time() + _LAST_ANSWERS_S
+        for asked in self._asked:
+            leader = self._cluster.leaders.leader_of(asked.group)
+            is_replaced = leader is not None and leader.node not in (asked.leader, -1)
+            if is_replaced and asked.limit.when() is None:
+                asked.limit.reschedule(last_s)
 
     def ask_node(
         self,

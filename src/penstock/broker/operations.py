@@ -124,9 +124,18 @@ class Operations:
 
     def _metadata(self) -> ClusterMetadata:
         """Return the metadata, which is empty until the node belongs to a cluster."""
+        if self._cluster.was_removed:
+            raise Unavailable(
+                f"node {self._node_id} was removed from its cluster; ask another node, and stop"
+                " this one"
+            )
         if self._cluster.metadata.cluster_id is None:
             raise Unavailable(f"node {self._node_id} belongs to no cluster yet")
         return self._cluster.metadata
+
+    def _replicas_of(self, place: TopicPartition) -> Replicas:
+        self._metadata()
+        return self._cluster.replicas_of(place)
 
     def _node_statuses(self, survey: Survey) -> list[NodeStatus]:
         partitions = survey.partitions
@@ -165,7 +174,7 @@ class Operations:
         self, place: TopicPartition, nodes: list[int], *, may_resize: bool = True
     ) -> None:
         """Let other nodes replicate a partition; returns when the change has begun."""
-        replicas = self._cluster.replicas_of(place)
+        replicas = self._replicas_of(place)
         size = len(replicas.former or replicas.members)
         if not may_resize and len(nodes) != size:
             raise InvalidReplication(
@@ -178,21 +187,21 @@ class Operations:
         """Return all moves of partitions that are not finished."""
         return [
             _move(TopicPartition(topic.name, number), replicas)
-            for topic in self._cluster.metadata.topics.values()
+            for topic in self._metadata().topics.values()
             for number, replicas in enumerate(topic.replicas)
             if replicas.former
         ]
 
     async def cancel_move(self, place: TopicPartition) -> None:
         """Return to the replicas that a partition had before a move that is not finished."""
-        replicas = self._cluster.replicas_of(place)
+        replicas = self._replicas_of(place)
         if not replicas.former:
             raise NotMoving(f"{place} is not being moved")
         await self._cluster.change(ChangeReplicas(replicas.group, replicas.former))
 
     async def transfer_leader(self, place: TopicPartition, to: int) -> None:
         """Let another replica lead a partition."""
-        replicas = self._cluster.replicas_of(place)
+        replicas = self._replicas_of(place)
         if to not in replicas.nodes:
             raise InvalidRequest(
                 f"node {to} does not replicate {place}, nodes {list(replicas.nodes)} do"

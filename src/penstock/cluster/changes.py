@@ -75,8 +75,22 @@ class MetadataChanges:
             outcome = await self._propose_here(log, payload)
         else:
             outcome = await self._propose_at(self._way_to_leader(log), payload)
-        await log.wait_applied(outcome.applied_index)
+        await self._wait_applied(log, outcome.applied_index)
         return outcome.topic if outcome.topic is not None else outcome.number
+
+    async def _wait_applied(self, log: ReplicatedLog, index: int) -> None:
+        """Wait until this node knows of a change that was carried out.
+
+        It may have lost its way to the leader, or its place in the cluster, since it asked.
+        """
+        try:
+            async with asyncio.timeout(_REQUEST_TIMEOUT_S):
+                await log.wait_applied(index)
+        except TimeoutError as error:
+            raise Unavailable(
+                "the change is carried out, but this node has not heard so within"
+                f" {_REQUEST_TIMEOUT_S} s: it may be cut off"
+            ) from error
 
     def _own_log(self) -> ReplicatedLog:
         if self.log is None:
@@ -93,7 +107,8 @@ class MetadataChanges:
             return log.leader
         if not connected:
             raise Unavailable(self._without_leader(log))
-        return min(connected)
+        # One that was removed keeps its links for as long as it runs, and knows nobody.
+        return min(connected, key=lambda node: (node not in self._metadata.nodes, node))
 
     def _without_leader(self, log: ReplicatedLog) -> str:
         """Say why nothing can be changed, and whom it takes."""

@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator
 from contextlib import suppress
 from typing import Any
 
+from penstock.cluster.belonging import Belonging
 from penstock.cluster.changes import MetadataChanges
 from penstock.cluster.commands import Command, FormCluster, PlaceShards, encode_command
 from penstock.cluster.contact import Contact
@@ -93,10 +94,7 @@ class Cluster:
         self.partition = self.replicas.partition
         self.replicas_of = self.replicas.replicas_of
         self.settings = self.replicas.settings
-        self.replicas.on_opened = self._opened
-        self.replicas.on_replaced = self._register_again
-        self.replicas.on_unwanted = self._replica_closed
-        self.replicas.is_led = self._is_led_elsewhere
+        self._listen_to_replicas()
         self.member = self.replicas.identity.member
         self._formation = Formation(self.member, frozenset(self._peers), joins=bool(options.join))
         self._founding_file = FoundingFile(workplace.disk, options.data_dir)
@@ -118,8 +116,14 @@ class Cluster:
             self.member.node, self.replicas.by_group, self.links, self.replicas.raft_settings
         )
         self._mender = Mender(self.member.node, self.links, workplace)
+        self._belonging = Belonging(self.member.node, self.metadata, self._changes, self.links)
         self._requests = PeerRequests(
-            self.replicas, self._changes, self._snapshots, self.overview, self.leadership
+            self.replicas,
+            self._changes,
+            self._snapshots,
+            self.overview,
+            self.leadership,
+            self._belonging,
         )
         self._work = asyncio.Event()
         self._reconciled_version = -1
@@ -130,6 +134,13 @@ class Cluster:
         self._notices: set[asyncio.Future[None]] = set()
         self.on_shard_leadership: Callable[[int, ReplicatedLog], None] = lambda *_: None
         self.on_call: Callable[[bytes], Awaitable[bytes]] = _refuse_call
+
+    def _listen_to_replicas(self) -> None:
+        self.metadata.is_outdated = lambda: self.is_cut_off
+        self.replicas.on_opened = self._opened
+        self.replicas.on_replaced = self._register_again
+        self.replicas.on_unwanted = self._replica_closed
+        self.replicas.is_led = self._is_led_elsewhere
 
     # Starting.
 
@@ -168,8 +179,8 @@ class Cluster:
         await self._registration.register(description)
         # The answer came after everything that was committed before.
         self.metadata.is_current = True
-        await self._notify()
         self._contact.joined()
+        await self._notify()
         while not self._is_settled():
             await self._wait_for_change()
         await self.replicas.report_unknown()
@@ -226,6 +237,7 @@ class Cluster:
         self.metadata.watch(self._work.set)
         self._spawn(self._reconcile_rounds())
         self._spawn(self._steward_rounds())
+        self._spawn(self._belonging.rounds())
         if self._options.leader_balance_interval_ms:
             interval_s = self._options.leader_balance_interval_ms / 1000
             self._spawn(self.leadership.balance_rounds(interval_s))
@@ -488,6 +500,11 @@ class Cluster:
             return True
         now_s = self._workplace.loop.time()
         return self._contact.is_lost(log.raft.membership, self.reachable, now_s)
+
+    @property
+    def was_removed(self) -> bool:
+        """True when the cluster goes on without this node."""
+        return self._belonging.was_removed
 
     @property
     def reachable(self) -> set[NodeId]:

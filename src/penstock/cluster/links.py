@@ -102,6 +102,8 @@ class RequestKind(IntEnum):
     """Carry out a verb on a partition that you lead."""
     PING = 8
     """Answer, whatever it is: one who does not know this refuses, and is there."""
+    BELONGING = 9
+    """Say whether you know this node, and how much you know."""
 
 
 class _Kind(IntEnum):

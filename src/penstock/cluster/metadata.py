@@ -99,6 +99,8 @@ class ClusterMetadata(RecordlessMachine):
         self.version = 0
         # A node that starts may know less than its cluster until it has been heard there.
         self.is_current = True
+        # Nor does one that is cut off hear of what is created meanwhile.
+        self.is_outdated: Callable[[], bool] = lambda: False
         self.cluster_id: uuid.UUID | None = None
         self.nodes: dict[int, Node] = {}
         self.draining: set[int] = set()
@@ -131,6 +133,8 @@ class ClusterMetadata(RecordlessMachine):
         """Raise `Unavailable` while this node cannot say that something does not exist."""
         if not self.is_current:
             raise Unavailable("this node has not learnt yet which topics there are")
+        if self.is_outdated():
+            raise Unavailable("this node is cut off and cannot say which topics there are")
 
     def topic_by_id(self, topic_id: uuid.UUID) -> Topic:
         """Return a topic or raise `TopicNotFound`."""

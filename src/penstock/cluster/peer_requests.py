@@ -2,6 +2,7 @@
 
 import msgspec
 
+from penstock.cluster.belonging import Belonging
 from penstock.cluster.changes import MetadataChanges
 from penstock.cluster.leadership import Leadership
 from penstock.cluster.links import RequestKind
@@ -25,12 +26,14 @@ class PeerRequests:
         snapshots: SnapshotExchange,
         overview: Overview,
         leadership: Leadership,
+        belonging: Belonging,
     ) -> None:
         self._replicas = replicas
         self._changes = changes
         self._snapshots = snapshots
         self._overview = overview
         self._leadership = leadership
+        self._belonging = belonging
 
     async def answer(self, kind: int, body: bytes) -> bytes:
         """Answer one request."""
@@ -65,5 +68,7 @@ class PeerRequests:
                 return b""
             case RequestKind.PING:
                 return b""
+            case RequestKind.BELONGING:
+                return self._belonging.answer(body)
             case _:
                 raise InvalidRequest(f"requests of kind {kind} are unknown to this node")

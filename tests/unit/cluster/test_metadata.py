@@ -142,3 +142,11 @@ def test_a_node_that_is_still_learning_does_not_say_that_a_topic_is_missing() ->
     metadata.is_current = True
     with pytest.raises(TopicNotFound):
         metadata.topic("orders")
+
+
+def test_a_node_that_is_cut_off_does_not_say_that_a_topic_is_missing() -> None:
+    metadata = ClusterMetadata()
+    metadata.is_outdated = lambda: True
+
+    with pytest.raises(Unavailable, match="cut off"):
+        metadata.topic("orders")

@@ -60,6 +60,9 @@ class _Answers:
         self, request: Request, message: wire_in.MetadataRequest, reply: Reply
     ) -> None:
         context = request.context
+        if context.broker.was_removed:
+            # Clients that are sent away ask a node of the cluster.
+            raise Unavailable("this node was removed from its cluster")
         if message.topics and message.allow_auto_topic_creation:
             await _create_missing(message, context)
         version = context.broker.metadata_version
