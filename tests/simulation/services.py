@@ -76,7 +76,8 @@ class _OnePartition:
         self.on_call: Any = None
         self.metadata = SimpleNamespace(topics={"orders": topic}, topic=lambda _: topic)
         self.settings = lambda _: SimpleNamespace(idempotency_window_ms=WINDOW_MS)
-        self.leaders = SimpleNamespace(leader_of=self._leader_of)
+        # Leaders are not announced here, so nobody hears of another one.
+        self.leaders = SimpleNamespace(leader_of=self._leader_of, watch=lambda _notify: None)
         self.replicas = SimpleNamespace(delivery=host, by_group={})
         self._node = node
         self._group = group
