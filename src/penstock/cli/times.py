@@ -53,7 +53,15 @@ def read_time_ms(text: str | None, *, option: str) -> int | None:
 
 
 def read_duration_s(text: str, *, option: str) -> float:
-    """Read a duration such as `30s` or `5m`; a mistake is a usage error that names the option."""
+    """Read a duration such as `30s` or `5m`; a mistake is a usage error that names the option.
+
+    A number alone is one: options of nodes take it for milliseconds, requests for seconds.
+    """
+    if re.fullmatch(r"\s*[0-9]*[1-9][0-9]*\s*", text, re.ASCII):
+        number = text.strip()
+        raise typer.BadParameter(
+            f"{text!r} has no unit: write {number}s or {number}ms.", param_hint=option
+        )
     try:
         return parse_duration_ms(text) / 1000
     except ValueError as error:

@@ -3,10 +3,11 @@
 from datetime import UTC, datetime, timedelta
 
 import pytest
+import typer
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.cli.times import parse_time_ms, show_duration, show_time
+from penstock.cli.times import parse_time_ms, read_duration_s, show_duration, show_time
 
 NOW_MS = 1_700_000_000_000
 MOMENTS = st.datetimes(
@@ -79,3 +80,14 @@ def test_a_duration_is_shown_by_its_two_largest_units(duration_ms: int, text: st
 def test_a_time_after_the_year_9999_stays_a_number() -> None:
     assert show_time(253_402_300_799_999) == "9999-12-31T23:59:59.999Z"
     assert show_time(253_402_300_800_000) == "253402300800000"
+
+
+@pytest.mark.parametrize(("text", "duration_s"), [("0", 0), ("250ms", 0.25), (" 10s ", 10)])
+def test_a_duration_has_a_unit_unless_it_is_none(text: str, duration_s: float) -> None:
+    assert read_duration_s(text, option="--lease") == duration_s
+
+
+@pytest.mark.parametrize("text", ["10", " 1 ", "05"])
+def test_a_number_alone_is_no_duration(text: str) -> None:
+    with pytest.raises(typer.BadParameter, match=f"{text.strip()}s or {text.strip()}ms"):
+        read_duration_s(text, option="--lease")
