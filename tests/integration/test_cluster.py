@@ -189,7 +189,7 @@ def test_a_node_that_is_cut_off_tells_of_all_nodes(cluster: LinkedCluster) -> No
     cluster.network.isolate(3)
 
     wait_for(lambda: view_from(cluster[1]).nodes == {1, 2}, "the majority goes on without it")
-    assert _brokers_told_by(cluster[3]) == ALL
+    wait_for(lambda: _brokers_told_by(cluster[3]) == ALL, "node 3 finds that it is cut off")
 
 
 def _brokers_told_by(node: NodeProcess) -> set[int]:

@@ -1,8 +1,10 @@
 """What commands that run on Spark share: where it runs, and that it may not be installed."""
 
 import logging
+import signal
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from types import FrameType
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -17,7 +19,12 @@ if TYPE_CHECKING:
 
 MASTER_DEFAULT = "local[*]"
 # Logged with traces by what connects Python to Java, when Ctrl-C comes while Java works.
-_CUT_SHORT = ("KeyboardInterrupt while sending command.", "Exception while sending command.")
+_CUT_SHORT = (
+    "KeyboardInterrupt while sending command.",
+    "Exception while sending command.",
+    "Exception occurred while shutting down connection",
+)
+_CUT_SHORT_LOGGERS = (logging.getLogger(), logging.getLogger("py4j.clientserver"))
 # Rich reads square brackets as markup.
 Master = Annotated[
     str,
@@ -67,14 +74,41 @@ def spark_session(
         session = open_session(
             name, master=master, remote=remote, settings={**common, **(settings or {})}
         )
-    logging.getLogger().addFilter(_tells_something)
+    with _interruptible():
+        try:
+            yield session
+        except PySparkException as error:
+            raise told_error(error) from None
+        finally:
+            session.stop()
+
+
+@contextmanager
+def _interruptible() -> Iterator[None]:
+    """Let Ctrl-C end a job, wherever it comes.
+
+    Spark's own handler sends Java a command, perhaps in the middle of another one. Without that the
+    connection is cut in the middle all the same, so whatever is raised after Ctrl-C is its doing.
+    """
+    is_interrupted = False
+
+    def interrupt(_number: int, _frame: FrameType | None) -> None:
+        nonlocal is_interrupted
+        is_interrupted = True
+        raise KeyboardInterrupt
+
+    signal.signal(signal.SIGINT, interrupt)
+    for each in _CUT_SHORT_LOGGERS:
+        each.addFilter(_tells_something)
     try:
-        yield session
-    except PySparkException as error:
-        raise told_error(error) from None
+        yield
+    except Exception:
+        if is_interrupted:
+            raise KeyboardInterrupt from None
+        raise
     finally:
-        session.stop()
-        logging.getLogger().removeFilter(_tells_something)
+        for each in _CUT_SHORT_LOGGERS:
+            each.removeFilter(_tells_something)
 
 
 def _tells_something(record: logging.LogRecord) -> bool:
