@@ -4,8 +4,8 @@ All three run on this machine and share its disk, and each publish is on disk on
 it is acknowledged. The disk's own rate is measured in slices between, and so are those of one node
 alone and of three servers that do nothing but pass on, write, sync and answer.
 
-The target is a share of the disk's rate, which is counted up to 3,000 syncs per second: behind a
-quicker disk a publish waits for processors, of which four processes share what there is.
+The share of the disk's rate is also told with that rate counted up to 3,000 syncs per second: behind
+a quicker disk a publish waits for processors, of which four processes share what there is.
 """
 
 import statistics
@@ -59,7 +59,7 @@ def measure(bench: Workbench) -> Iterator[Measurement]:
     for name, others in (("per_bare_publish", bare), ("per_single_node", single)):
         figures[name] = figures[RATE] / statistics.median(loop.per_s for loop in others)
     figures[_COUNTED] = figures[RATE] / min(figures[DISK_RATE], _DISK_COUNTED_MAX)
-    yield Measurement("1 KiB, three nodes", figures, Target(_COUNTED, least=0.35))
+    yield Measurement("1 KiB, three nodes", figures, Target("per_disk_sync", least=0.35))
     yield Measurement(
         "1 KiB, three servers that only pass on, write, sync and answer", figures_beside(bare, disk)
     )
