@@ -4,8 +4,8 @@ All three run on this machine and share its disk, and each publish is on disk on
 it is acknowledged. The disk's own rate is measured in slices between, and so are those of one node
 alone and of three servers that do nothing but pass on, write, sync and answer.
 
-The share of the disk's rate is also told with that rate counted up to 3,000 syncs per second: behind
-a quicker disk a publish waits for processors, of which four processes share what there is.
+The share of the disk's rate is also told with that rate counted up to 3,000 syncs per second:
+behind a quicker disk a publish waits for processors, of which four processes share what there is.
 """
 
 import statistics

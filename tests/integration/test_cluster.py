@@ -189,7 +189,8 @@ def test_a_node_that_is_cut_off_tells_of_all_nodes(cluster: LinkedCluster) -> No
     cluster.network.isolate(3)
 
     wait_for(lambda: view_from(cluster[1]).nodes == {1, 2}, "the majority goes on without it")
-    wait_for(lambda: _brokers_told_by(cluster[3]) == ALL, "node 3 finds that it is cut off")
+    wait_for(lambda: b"cut off" in cluster[3].get("/ready")[1], "node 3 finds that it is cut off")
+    assert _brokers_told_by(cluster[3]) == ALL
 
 
 def _brokers_told_by(node: NodeProcess) -> set[int]:

@@ -126,6 +126,9 @@ class ClusterMetadata(RecordlessMachine):
         topic = self._topics.get(name)
         if topic is None:
             self.check_current()
+            # What is to be created is left to the leader, which may be heard again any moment.
+            if self.is_outdated():
+                raise Unavailable("this node is cut off and cannot say which topics there are")
             raise TopicNotFound(f"there is no topic {name!r}")
         return topic
 
@@ -133,8 +136,6 @@ class ClusterMetadata(RecordlessMachine):
         """Raise `Unavailable` while this node cannot say that something does not exist."""
         if not self.is_current:
             raise Unavailable("this node has not learnt yet which topics there are")
-        if self.is_outdated():
-            raise Unavailable("this node is cut off and cannot say which topics there are")
 
     def topic_by_id(self, topic_id: uuid.UUID) -> Topic:
         """Return a topic or raise `TopicNotFound`."""
