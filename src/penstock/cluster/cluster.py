@@ -136,7 +136,7 @@ class Cluster:
         self.on_call: Callable[[bytes], Awaitable[bytes]] = _refuse_call
 
     def _listen_to_replicas(self) -> None:
-        self.metadata.is_outdated = lambda: self.is_cut_off
+        self.metadata.is_outdated = lambda: self.is_cut_off or self.was_removed
         self.replicas.on_opened = self._opened
         self.replicas.on_replaced = self._register_again
         self.replicas.on_unwanted = self._replica_closed
