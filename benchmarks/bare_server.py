@@ -132,10 +132,13 @@ async def _serve(directory: Path, topic: str, others: Sequence[int]) -> None:
 
 
 @contextmanager
-def bare_server(directory: Path, topic: str, others: Sequence[int] = ()) -> Iterator[int]:
-    """Run one in a process of its own; give its port."""
+def bare_server(
+    directory: Path, topic: str, others: Sequence[int] = (), program: Sequence[str] = ()
+) -> Iterator[int]:
+    """Run one in a process of its own, under `program` where there is one; give its port."""
     directory.mkdir()
-    command = [sys.executable, "-m", "benchmarks.bare_server", str(directory), topic]
+    module = "benchmarks.bare_server"
+    command = [sys.executable, "-m", *program, module, str(directory), topic]
     process = subprocess.Popen([*command, *map(str, others)], stdout=subprocess.PIPE, text=True)
     try:
         assert process.stdout is not None

@@ -5,6 +5,7 @@ import platform
 import subprocess
 import time
 import timeit
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,11 @@ _TOUCH_BLOCK_BYTES = 1024 * 1024
 _CALLS = 50_000
 
 
-def disk_syncs_per_s(directory: Path, seconds: float = _SYNC_WINDOW_S) -> float:
+def disk_syncs_per_s(
+    directory: Path,
+    seconds: float = _SYNC_WINDOW_S,
+    sync: Callable[[int], None] = os.fdatasync,
+) -> float:
     """Return D: how often per second 4 KiB can be appended to a file and synced."""
     directory.mkdir(parents=True, exist_ok=True)
     path = directory / "syncs"
@@ -25,7 +30,7 @@ def disk_syncs_per_s(directory: Path, seconds: float = _SYNC_WINDOW_S) -> float:
     begin = time.perf_counter()
     while time.perf_counter() - begin < seconds:
         os.write(fd, block)
-        os.fdatasync(fd)
+        sync(fd)
         count += 1
     rate = count / (time.perf_counter() - begin)
     os.close(fd)

@@ -2,7 +2,7 @@
 
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -48,22 +48,29 @@ class Workbench:
         return full // 10 if self.is_quick else full
 
     @contextmanager
-    def node(self, *, touched_bytes: int = _TOUCHED_BYTES) -> Iterator[NodeProcess]:
-        """Run an empty node, when so much memory was touched."""
+    def node(
+        self, *, touched_bytes: int = _TOUCHED_BYTES, program: Sequence[str] = ()
+    ) -> Iterator[NodeProcess]:
+        """Run an empty node when so much memory was touched, under `program` if there is one."""
         touch_memory(self.directory, touched_bytes)
         directory = self.directory / "node"
         directory.mkdir()
-        with NodeProcess(directory) as node:
+        node = NodeProcess(directory)
+        node.program = (*program, *node.program)
+        with node:
             yield node
         shutil.rmtree(directory)
 
     @contextmanager
-    def cluster(self, size: int) -> Iterator[ClusterProcess]:
-        """Run empty nodes that form a cluster."""
+    def cluster(self, size: int, *, program: Sequence[str] = ()) -> Iterator[ClusterProcess]:
+        """Run empty nodes that form a cluster, under `program` where there is one."""
         touch_memory(self.directory, _TOUCHED_BYTES)
         directory = self.directory / "cluster"
         directory.mkdir()
-        with ClusterProcess(directory, size) as cluster:
+        cluster = ClusterProcess(directory, size)
+        for node in cluster.nodes.values():
+            node.program = (*program, *node.program)
+        with cluster:
             yield cluster
         shutil.rmtree(directory)
 

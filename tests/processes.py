@@ -35,6 +35,8 @@ class NodeProcess:
         self.directory = directory
         self.data_dir = directory / "data"
         self.flags = flags
+        self.program: tuple[str, ...] = ("penstock.cli",)
+        """The module to run, and what comes before the command."""
         self.kafka_port = 0
         self.http_port = 0
         self._begin = 0
@@ -101,7 +103,7 @@ class NodeProcess:
         self._begin = log.tell()
         self._process = subprocess.Popen(
             [
-                sys.executable, "-m", "penstock.cli", "serve",
+                sys.executable, "-m", *self.program, "serve",
                 "--data-dir", str(self.data_dir),
                 "--kafka-port", str(self.kafka_port),
                 "--http-port", str(self.http_port),
