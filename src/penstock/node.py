@@ -6,6 +6,7 @@ import gc
 import logging
 import random
 import resource
+import shutil
 import signal
 import socket
 import sys
@@ -163,13 +164,14 @@ class Node:
         host = self._options.host
         kafka, http = f"{host}:{self.kafka_port}", f"{host}:{self.http_port}"
         flag = "" if kafka == "127.0.0.1:9092" else f" -b {kafka}"
+        command = _own_command() + flag
         return (
             f"Penstock is running. Kafka clients: {kafka}   HTTP: http://{http}/docs\n"
             f"Data: {self._options.data_dir.absolute()}   Stop with Ctrl-C.\n"
             "\n"
             "Send and receive a first message, in another terminal:\n"
-            f"  echo hello | .venv/bin/penstock{flag} produce greetings\n"
-            f"  .venv/bin/penstock{flag} consume greetings --from-beginning -n 1"
+            f"  echo hello | {command} produce greetings\n"
+            f"  {command} consume greetings --from-beginning -n 1"
         )
 
     async def stop(self) -> None:
@@ -196,6 +198,14 @@ class Node:
             self._lock.release()
         self._broker = self._kafka = self._http = self._housekeeping = self._moving = None
         self._executor = self._lock = None
+
+
+def _own_command() -> str:
+    """Return what to type for the command that this process was started with."""
+    own = sys.argv[0]
+    if Path(own).name != "penstock" or shutil.which("penstock") == own:
+        return "penstock"
+    return own
 
 
 def _randrange(stop: int) -> int:

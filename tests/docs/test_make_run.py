@@ -31,4 +31,30 @@ def test_make_run_starts_a_node_and_says_how_to_try_it(tmp_path: Path) -> None:
             os.killpg(make.pid, signal.SIGKILL)
 
     assert "Penstock is running. Kafka clients: 127.0.0.1:" in out.read_text()
+    assert "  .venv/bin/penstock -b 127.0.0.1:" in out.read_text()
     assert (tmp_path / "data" / "LOCK").exists()
+
+
+def test_a_node_tells_the_commands_as_they_are_reached_where_it_was_started(tmp_path: Path) -> None:
+    (tmp_path / "own").symlink_to(sys.prefix)
+    on_path = {**os.environ, "PATH": f"{sys.prefix}/bin:{os.environ['PATH']}"}
+
+    assert "| penstock -b 127.0.0.1:" in _greeting(["penstock"], tmp_path, on_path)
+    assert "| own/bin/penstock -b 127.0.0.1:" in _greeting(
+        ["own/bin/penstock"], tmp_path, dict(os.environ)
+    )
+
+
+def _greeting(command: list[str], directory: Path, environ: dict[str, str]) -> str:
+    out = directory / "out"
+    ports = ("--kafka-port", "0", "--http-port", "0", "--peer-port", "0")
+    with out.open("w") as file:
+        node = subprocess.Popen(
+            [*command, "serve", *ports], cwd=directory, env=environ, stdout=file
+        )
+    try:
+        wait_until(lambda: "consume greetings" in out.read_text(), "the node tells how to try it")
+    finally:
+        node.kill()
+        node.wait(120)
+    return out.read_text()
