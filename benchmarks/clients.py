@@ -144,12 +144,12 @@ def receive_stamped(
     consumer = _consumer(bootstrap, topic)
     consumer.poll(0.5)
     ready()
-    ages = []
+    ages: list[float] = []
     while len(ages) < count:
         message = consumer.poll(10)
         if message is None:
             raise RuntimeError(f"only {len(ages)} of {count} messages came")
-        sent_ns = int.from_bytes(message.value()[:STAMP_BYTES], "big")
+        sent_ns = int.from_bytes((message.value() or b"")[:STAMP_BYTES], "big")
         ages.append((time.monotonic_ns() - sent_ns) / 1e9)
     consumer.close()
     return ages

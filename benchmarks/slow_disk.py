@@ -37,7 +37,7 @@ def under_slow_disk(sync_us: int) -> tuple[str, ...]:
 
 
 if __name__ == "__main__":
-    os.fdatasync = slow_sync(int(sys.argv[1]))
+    os.fdatasync = slow_sync(int(sys.argv[1]))  # type: ignore[assignment]
     module = sys.argv[2]
     sys.argv[:] = sys.argv[2:]
     runpy.run_module(module, run_name="__main__", alter_sys=True)

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
 
 from benchmarks.machine import touch_memory
 from tests.processes import ClusterProcess, NodeProcess

@@ -115,7 +115,7 @@ def _commit(node: RaftNode, answers: list[AppendResponse]) -> None:
     committed = node.ready()
     assert committed is not None
     node.applied(committed.commit_index)
-    assert node.is_spent
+    assert not committed.has_more
 
 
 def _settle(node: RaftNode, answers: list[AppendResponse]) -> None:
@@ -128,7 +128,7 @@ def _settle(node: RaftNode, answers: list[AppendResponse]) -> None:
             node.persisted(effects.write.mark)
         if effects.apply_start < effects.apply_end:
             node.applied(EntryIndex(effects.apply_end - 1))
-            is_done = node.is_spent
+            is_done = not effects.has_more
 
 
 def _acknowledgement(member: Member, node: RaftNode, index: int) -> AppendResponse:

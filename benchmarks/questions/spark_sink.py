@@ -24,7 +24,7 @@ _VALUE_BYTES = 100
 
 def measure(bench: Workbench) -> Iterator[Measurement]:
     """Write everything once to warm up, then measure."""
-    cloudpickle.register_pickle_by_value(discarding_sink)
+    cloudpickle.register_pickle_by_value(discarding_sink)  # type: ignore[no-untyped-call]
     spark = open_session("benchmark", master="local[2]", settings={"spark.log.level": "ERROR"})
     spark.dataSource.register(discarding_sink.Discarded)
     count = bench.count(_RECORDS)

@@ -26,7 +26,7 @@ _RECORDS_PER_BATCH = 1_000
 
 def measure(bench: Workbench) -> Iterator[Measurement]:
     """Count everything once to warm up, then measure."""
-    cloudpickle.register_pickle_by_value(arrow_source)
+    cloudpickle.register_pickle_by_value(arrow_source)  # type: ignore[no-untyped-call]
     spark = open_session("benchmark", master="local[2]", settings={"spark.log.level": "ERROR"})
     spark.dataSource.register(arrow_source.ArrowFiles)
     cases = ((100, 6_000_000, Target(RATE, least=1_000_000)),

@@ -48,8 +48,8 @@ class RaftNode(RestRules):
     """One replica of one group.
 
     Feed it with `step`, `tick`, `propose` and the others, then take bundles from `ready` until it
-    gives None or the node is spent. It never waits, reads no clock and touches no disk: the same
-    inputs give the same outputs. One task owns it.
+    gives None or one says that no more will follow. It never waits, reads no clock and touches no
+    disk: the same inputs give the same outputs. One task owns it.
     """
 
     __slots__ = ()
