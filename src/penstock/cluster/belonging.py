@@ -4,6 +4,9 @@ A node that is removed is sent no more of the metadata, not even the entry that 
 runs it would go by what it knew and call itself cut off. So a node that hears of no leader asks its
 peers whether they know it. A peer may lag behind, so it also tells how far it is: one that has
 applied all that this node has, and does not know it, has seen it being removed.
+
+A node that has not been heard by its cluster since it started asks nobody. It may be new, and after
+a start nodes know each other again only when a leader tells them what is committed.
 """
 
 import asyncio
@@ -69,9 +72,11 @@ class Belonging:
 
     async def _is_removed(self) -> bool:
         log = self._changes.log
-        if self._metadata.is_current and self._node not in self._metadata.nodes:
+        if log is None or not self._metadata.is_current:
+            return False
+        if self._node not in self._metadata.nodes:
             return True
-        if log is None or log.leader is not None:
+        if log.leader is not None:
             return False
         applied_index = log.applied_index
         answers = await asyncio.gather(*(self._ask(node) for node in self._links.connected))

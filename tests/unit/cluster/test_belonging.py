@@ -31,10 +31,15 @@ class Peers:
 
 
 def belonging(
-    *nodes: int, applied_index: int, leader: int | None = None, links: Any = None
+    *nodes: int,
+    applied_index: int,
+    leader: int | None = None,
+    links: Any = None,
+    is_current: bool = True,
 ) -> Belonging:
     """What a node goes by that has applied the metadata up to an index and knows these nodes."""
     metadata = ClusterMetadata()
+    metadata.is_current = is_current
     metadata.nodes = {node: Node(node, 1, "host", 9191, "host", 9092, 8080) for node in nodes}
     changes: Any = SimpleNamespace(log=SimpleNamespace(applied_index=applied_index, leader=leader))
     return Belonging(OWN, metadata, changes, links or Peers())
@@ -81,3 +86,13 @@ def test_a_node_that_hears_of_a_leader_belongs_to_its_cluster() -> None:
 
 def test_a_node_that_has_applied_its_own_removal_asks_nobody() -> None:
     assert is_removed(belonging(1, 2, applied_index=11, leader=1))
+
+
+@pytest.mark.parametrize("nodes", [(), (1, 2), (1, 2, 4)])
+def test_a_node_that_its_cluster_has_not_heard_since_it_started_was_not_removed(
+    nodes: tuple[int, ...],
+) -> None:
+    peers = Peers(node_1=HAS_SEEN_IT_GO, node_2=belonging(applied_index=0))
+    own = belonging(*nodes, applied_index=0, links=peers, is_current=False)
+
+    assert not is_removed(own)
