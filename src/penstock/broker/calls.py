@@ -49,6 +49,7 @@ class Calls:
         self._cluster = cluster
         self._verbs: dict[str, _Verb] = {}
         self._asked: set[_Asked] = set()
+        self._is_look_planned = False
         cluster.on_call = self._called
         cluster.leaders.watch(self._leaders_changed)
 
@@ -130,7 +131,14 @@ class Calls:
             self._asked.discard(asked)
 
     def _leaders_changed(self) -> None:
+        """Look once for all that change in a moment: a node that dies leads many groups."""
+        if self._asked and not self._is_look_planned:
+            self._is_look_planned = True
+            asyncio.get_running_loop().call_later(_LOOK_AGAIN_S, self._limit_replaced)
+
+    def _limit_replaced(self) -> None:
         """Wait no longer than for a moment for those who were replaced."""
+        self._is_look_planned = False
         last_s = asyncio.get_running_loop().time() + _LAST_ANSWERS_S
         for asked in self._asked:
             leader = self._cluster.leaders.leader_of(asked.group)

@@ -91,3 +91,28 @@ def test_a_change_of_other_leaders_ends_nothing() -> None:
         assert await asked == 17
 
     run(scene())
+
+
+def test_changes_of_many_leaders_are_looked_at_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scene() -> None:
+        calls, _, leaders = calls_of_node_1()
+        leaders.learn([Leader(GROUP, 1, 2)])
+        asked = [ask(calls) for _ in range(100)]
+        await asyncio.sleep(0)
+        looks = 0
+
+        def looked_up(group: int) -> Leader | None:
+            nonlocal looks
+            looks += 1
+            return LeaderTable.leader_of(leaders, group)
+
+        monkeypatch.setattr(leaders, "leader_of", looked_up)
+        for number in range(1, 100):
+            leaders.learn([Leader(GROUP + number, 1, 3)])
+        leaders.learn([Leader(GROUP, 2, 3)])
+        answers = await asyncio.gather(*asked, return_exceptions=True)
+
+        assert all(isinstance(answer, Unavailable) for answer in answers)
+        assert looks == len(asked)
+
+    run(scene())
