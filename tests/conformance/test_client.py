@@ -458,3 +458,42 @@ def test_a_forked_process_goes_on_with_a_client_of_its_own(node: NodeProcess) ->
         for way in ("", " with key", " produced")
     ]
     assert sorted(message.text() for message in received) == sorted(["first", "first", *wanted])
+
+
+FORKING_LOOP = """
+import asyncio, os, sys
+from penstock.client import AsyncClient
+
+client = AsyncClient(sys.argv[1], wait_s=5.0, retry_s=0.0)
+
+def in_child(text):
+    child = os.fork()
+    if not child:
+        asyncio.run(client.publish(sys.argv[2], text))
+        os._exit(0)
+    return os.waitpid(child, 0)[1]
+
+async def in_parent():
+    await client.publish(sys.argv[2], "before")
+    assert in_child("in a child") == 0
+    await client.publish(sys.argv[2], "after")
+    assert in_child("in another child") == 0
+    await client.publish(sys.argv[2], "in the end")
+    await client.close()
+
+asyncio.run(in_parent())
+"""
+
+
+def test_a_forked_process_leaves_the_connections_of_a_loop_to_its_parent(node: NodeProcess) -> None:
+    topic = unique("orders")
+    with Client(node.http_url) as client:
+        client.create_topic(topic, partitions=1)
+
+        program = [sys.executable, "-c", FORKING_LOOP, node.http_url, topic]
+        done = subprocess.run(program, capture_output=True, text=True, timeout=120, check=False)
+
+        assert (done.returncode, done.stderr) == (0, "")
+        received = client.receive(topic, "others", count_max=10)
+    texts = [message.text() for message in received]
+    assert texts == ["before", "in a child", "after", "in another child", "in the end"]

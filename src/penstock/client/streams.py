@@ -1,12 +1,14 @@
-"""Carries out calls on an event loop."""
+"""Carries out calls on an event loop, and on those of forked processes."""
 
 import asyncio
 import contextlib
+import os
 import ssl
 from typing import NamedTuple, TypeVar
 
 from penstock.client.blocking import CONNECT_WAIT_S, IDLE_MAX, IDLE_S_MAX, READ_BYTES
 from penstock.client.calls import Call, read_answer
+from penstock.client.forks import watch_forks
 from penstock.client.retries import Route, Unreached
 from penstock.client.wire import Answer, AnswerReader, Target, encode_request
 from penstock.errors import TimedOut, Unavailable
@@ -33,6 +35,14 @@ class StreamCaller:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._idle: dict[str, list[_Idle]] = {}
         self._is_closed = False
+        watch_forks(self)
+
+    def begin_anew(self) -> None:
+        """Leave the connections to the parent process."""
+        for kept in self._idle.values():
+            for each in kept:
+                _leave_to_parent(each.stream)
+        self._loop, self._idle = None, {}
 
     async def run(self, call: Call[T]) -> T:
         """Carry out a call, or raise why it cannot be."""
@@ -47,7 +57,7 @@ class StreamCaller:
             await asyncio.sleep(pause_s)
 
     def _begin_on(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Leave the connections of another loop: it is over, or that of a parent process."""
+        """Leave the connections of another loop, which is over."""
         if loop is not self._loop:
             self._loop, self._idle = loop, {}
 
@@ -104,6 +114,20 @@ class StreamCaller:
 
 def _now_s() -> float:
     return asyncio.get_running_loop().time()
+
+
+def _leave_to_parent(stream: _Stream) -> None:
+    """Part with a connection of the parent process.
+
+    The loop of the parent waits for it through a file that both processes have. Were it closed
+    here, as it is when nobody needs it, the parent would be told of no answer any more. So its
+    number stands for nothing before that.
+    """
+    connection = stream.writer.get_extra_info("socket")
+    if connection is not None and connection.fileno() >= 0:
+        nothing = os.open(os.devnull, os.O_RDWR)
+        os.dup2(nothing, connection.fileno(), inheritable=False)
+        os.close(nothing)
 
 
 async def _connect(target: Target) -> _Stream:
