@@ -87,10 +87,10 @@ class ReplicaGroup:
     def member(self, node: int) -> Member:
         return Member(NodeId(node), Incarnation(10 * node))
 
-    def open(self, node: int) -> ReplicatedLog:
+    def open(self, node: int, witness: Witness | None = None) -> ReplicatedLog:
         """Open a replica, also after its machine was cut off from its power."""
         workplace = self.machines[node].workplace()
-        witness = self.witnesses[node] = Witness()
+        witness = self.witnesses[node] = witness or Witness()
         ReplicatedLog.found(workplace, DIRECTORY, self.membership, witness)
         replica = self.network.replicas[node] = ReplicatedLog(
             ReplicaIdentity(str(PLACE), GROUP, self.member(node)),
