@@ -21,6 +21,7 @@ from penstock.clock import Clock
 from penstock.cluster import RecordlessMachine, ReplicatedLog, Topic, Workplace
 from penstock.config import NodeOptions
 from penstock.errors import (
+    Corruption,
     DiskFull,
     InvalidGroupId,
     NotCoordinator,
@@ -312,6 +313,13 @@ class _ShardDriver:
             self._decision = None
 
     def _abandon(self, persist: Persist, error: PenstockError) -> None:
+        """Give up an event that the log did not take, or that another leader has replaced.
+
+        Members of groups are told that the group is kept elsewhere, and look for its coordinator:
+        for what only leaders of partitions say, clients in Java give up for good.
+        """
+        if isinstance(error, Unavailable | Corruption) and not isinstance(error, ShuttingDown):
+            error = NotCoordinator(f"the group's log cannot take this now: {error}")
         self._carry_out(self._shard.abandoned(persist, error, self._now()))
 
     def _now(self) -> Now:
