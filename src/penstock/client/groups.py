@@ -1,11 +1,13 @@
 """Consumer groups: list, describe, move their offsets, delete."""
 
 import builtins
+import time
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
+from confluent_kafka import Consumer as KafkaConsumer
 from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException
 from confluent_kafka import TopicPartition as KafkaPartition
 
@@ -19,10 +21,14 @@ from penstock.client.descriptions import (
 from penstock.client.first_times import first_times_ms
 from penstock.client.translation import translate
 from penstock.clock import SystemClock
-from penstock.errors import GroupNotFound
+from penstock.errors import GroupNotFound, NotCoordinator
 from penstock.ids import TopicPartition
 
+T = TypeVar("T")
+
 AGES_WAIT_S = 5.0
+# How long to wait before a group's coordinator is looked for again.
+_PAUSE_S = 0.1
 
 
 class Groups:
@@ -102,15 +108,52 @@ class Groups:
             return ()
 
     def committed(self, name: str) -> dict[TopicPartition, int]:
-        """Return the committed offset of every partition that has one."""
-        request = [ConsumerGroupTopicPartitions(name)]
-        futures = self._librdkafka.list_consumer_group_offsets(request)
-        result = self._connection.wait(futures[name], f"read offsets of group {name}")
+        """Return the committed offset of every partition that has one.
+
+        They are asked for as consumers do it: librdkafka's call for administrators ends the process
+        when another node has become the group's coordinator.
+        """
+        partitions = [
+            KafkaPartition(topic.name, number)
+            for topic in self._admin.topics()
+            for number in range(topic.partitions)
+        ]
+        if not partitions:
+            return {}
+        asking = KafkaConsumer(self._connection.settings(group_id=name))
+        try:
+            found = self._from_coordinator(lambda: self._committed(asking, name, partitions))
+        finally:
+            asking.close()
         return {
             TopicPartition(each.topic, each.partition): each.offset
-            for each in result.topic_partitions or []
+            for each in found
             if each.offset >= 0
         }
+
+    def _committed(
+        self, asking: KafkaConsumer, name: str, partitions: builtins.list[KafkaPartition]
+    ) -> builtins.list[KafkaPartition]:
+        doing = f"read offsets of group {name}"
+        try:
+            found = asking.committed(partitions, timeout=self._connection.wait_s)
+        except KafkaException as error:
+            raise translate(error, doing) from None
+        for each in found:
+            if each.error is not None:
+                raise translate(each.error, doing)
+        return list(found)
+
+    def _from_coordinator(self, ask: Callable[[], T]) -> T:
+        """Ask, and again while the group is on its way to another coordinator."""
+        until_s = self._clock.steady_s() + self._connection.wait_s
+        while True:
+            try:
+                return ask()
+            except NotCoordinator:
+                if self._clock.steady_s() > until_s:
+                    raise
+            time.sleep(_PAUSE_S)
 
     def commit(self, name: str, offsets: Mapping[TopicPartition, int]) -> None:
         """Set the committed offsets of a group without members."""
@@ -140,8 +183,11 @@ class Groups:
                 raise translate(error, "list groups") from None
 
     def _describe(self, name: str) -> Any:
-        futures = self._librdkafka.describe_consumer_groups([name])
-        return self._connection.wait(futures[name], f"describe group {name}")
+        def ask() -> Any:
+            futures = self._librdkafka.describe_consumer_groups([name])
+            return self._connection.wait(futures[name], f"describe group {name}")
+
+        return self._from_coordinator(ask)
 
     def _progress(
         self, members: tuple[MemberDescription, ...], committed: Mapping[TopicPartition, int]
