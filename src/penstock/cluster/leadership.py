@@ -73,14 +73,21 @@ class Leadership:
         """
         log = self._replicas.log_of(group)
         log.check_serving()
-        learning = [each for each in log.followers() if each.node == to and not each.is_voter]
-        if learning:
-            lag_entries = max(0, log.raft.last_index - learning[0].match)
+        if to == self._node:
+            # It has been elected since somebody saw another leader.
+            return
+        follower = next((each for each in log.followers() if each.node == to), None)
+        if follower is None:
+            raise PreferredLeaderUnavailable(
+                f"node {to} has no replica of {log.name} yet, by which it could lead"
+            )
+        if not follower.is_voter:
+            lag_entries = max(0, log.raft.last_index - follower.match)
             raise PreferredLeaderUnavailable(
                 f"node {to} is still being filled with {log.name} and lacks {lag_entries} entries;"
                 " it can lead when it has them"
             )
-        if to != self._node and to not in self._links.connected:
+        if to not in self._links.connected:
             raise PreferredLeaderUnavailable(
                 f"node {to} is out of reach of node {self._node}, which leads {log.name}"
             )

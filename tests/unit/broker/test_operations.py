@@ -151,11 +151,26 @@ def test_leadership_goes_to_nobody_who_cannot_take_it() -> None:
         with pytest.raises(NotLeader, match="pair-0-0 has no leader"):
             await broker.operations.transfer_leader(TopicPartition(TOPICS[0], 0), 2)
         await broker.operations.move(place, [1, 2])
+        with pytest.raises(PreferredLeaderUnavailable, match="node 2 has no replica of orders-0"):
+            await broker.operations.transfer_leader(place, 2)
         log = broker.cluster.partition(place).log
         # Newcomers are admitted by rounds.
         await asyncio.sleep(1)
         assert log.raft.membership.learners
         with pytest.raises(PreferredLeaderUnavailable, match="node 2 is still being filled"):
             await broker.operations.transfer_leader(place, 2)
+
+    run(scene())
+
+
+def test_a_partition_is_handed_to_a_node_that_leads_it_by_now() -> None:
+    async def scene() -> None:
+        broker = await with_pairs()
+        log = broker.cluster.partition(TopicPartition("orders", 0)).log
+
+        await broker.cluster.leadership.transfer(log.identity.group, 1)
+
+        assert log.is_serving
+        assert log.raft.transferee is None
 
     run(scene())
