@@ -461,6 +461,28 @@ def test_a_node_that_lost_its_disk_comes_back_and_has_everything_again(tmp_path:
         assert values_of(cluster, topic, 500) == numbered(500)
 
 
+def test_a_node_that_lost_its_disk_serves_although_nobody_can_fill_some_of_its_replicas(
+    tmp_path: Path,
+) -> None:
+    with ClusterProcess(tmp_path, 3) as cluster, Client(cluster[1].http_url) as client:
+        client.create_topic("lone", partitions=3, replication_factor=1)
+        client.create_topic("whole", partitions=1, replication_factor=3)
+        wiped = leader_of(cluster, "lone", 2)
+        cluster[wiped].kill()
+        shutil.rmtree(cluster[wiped].data_dir)
+
+        cluster[wiped].launch()
+        cluster[wiped].wait_until_serving(deadline_s=WAIT_S)
+
+        assert cluster[wiped].get("/ready")[0] == 200
+        with Client(cluster[wiped].http_url) as wiped_client:
+            wiped_client.publish("whole", "through the node that lost its disk")
+            wiped_client.delete_topic("lone")
+            wiped_client.create_topic("lone", partitions=3, replication_factor=1)
+            for number in range(9):
+                wiped_client.publish("lone", number)
+
+
 def test_a_topic_that_was_created_again_outlives_a_kill_of_all_nodes(
     cluster: LinkedCluster,
 ) -> None:

@@ -181,18 +181,20 @@ class Cluster:
         self.metadata.is_current = True
         self._contact.joined()
         await self._notify()
-        while not self._is_settled():
+        while not self.metadata.shards:
+            await self._wait_for_change()
+        await self._wait_until_reconciled()
+        while not all(map(self._is_usable, self.replicas.by_group.values())):
             await self._wait_for_change()
         await self.replicas.report_unknown()
 
-    def _is_settled(self) -> bool:
-        """True when all replicas of this node are open, and those without peers are served."""
-        if not self.metadata.shards or self._reconciled_version < self.metadata.version:
-            return False
-        return all(
-            log.is_serving or log.failure is not None or len(log.raft.membership.voters) > 1
-            for log in self.replicas.by_group.values()
-        )
+    def _is_usable(self, log: ReplicatedLog) -> bool:
+        """True but for a log that is about to be served by this node alone.
+
+        A replica that has heard of no voters waits for others to fill it, who may never come back.
+        """
+        is_alone = log.raft.membership.voters == (log.identity.member,)
+        return log.is_serving or log.failure is not None or not is_alone
 
     async def _wait_for_change(self) -> None:
         """Wait for anything to happen; a second is enough where nobody tells."""
