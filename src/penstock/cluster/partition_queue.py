@@ -346,7 +346,10 @@ class PartitionQueue:
     async def ack_late(
         self, group: str, parts: list[Part], *, is_repeated: bool = False
     ) -> list[tuple[int, int]]:
-        """The same, also for messages whose lease has ended and that nobody has got since."""
+        """The same, also for messages whose lease has ended and that nobody has got since.
+
+        It may have ended with its leader, before it was committed.
+        """
         stale = await self.ack(group, parts, is_repeated=is_repeated)
         desk = self._desks[group]
         dispatcher = self._dispatcher(desk) if stale else None
@@ -357,7 +360,9 @@ class PartitionQueue:
         claimed = {
             offset
             for delivery, offset in stale
-            if self._is_own(delivery) and dispatcher.claim(offset, now_ms)
+            if self._is_own(delivery)
+            and offset < self.log.high_watermark
+            and dispatcher.claim(offset, now_ms)
         }
         if claimed:
             runs = to_runs(sorted(claimed))

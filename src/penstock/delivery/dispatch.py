@@ -125,17 +125,31 @@ class Dispatcher:
         return start, wanted_end
 
     def claim(self, offset: int, now_ms: int) -> bool:
-        """Take a message that came back and is ready; False when it is not there to be had.
+        """Take a message that nobody has; False when it is not there to be had.
 
-        As with a pick, it must be leased or settled with the next `reserve`.
+        It came back and is ready, or this leader has never handed it out: the lease by which one
+        before did is lost. As with a pick, it must be leased or settled with the next `reserve`.
         """
         self.wake(now_ms)
         lane = self._lane_of(offset)
         ready = self._ready[lane]
-        if offset not in self._ledger.waiting or offset not in ready:
+        if offset in ready:
+            if offset not in self._ledger.waiting:
+                return False
+            self._ready[lane] = [each for each in ready if each != offset]
+            heapify(self._ready[lane])
+            return True
+        return self._claim_fresh(lane, offset)
+
+    def _claim_fresh(self, lane: int, offset: int) -> bool:
+        is_passed = offset < self._cursors[lane] or offset in self._taken
+        # A receipt from before the group began anew says nothing about this life of the message.
+        is_reborn = offset < self._ledger.reborn_end
+        is_settled = self._ledger.is_settled(offset)
+        if self._order is not _PARALLEL or is_passed or is_reborn or is_settled:
             return False
-        self._ready[lane] = [each for each in ready if each != offset]
-        heapify(self._ready[lane])
+        self._taken.add(offset)
+        self._taken_end = max(self._taken_end, offset + 1)
         return True
 
     def put_back(self, offsets: Iterable[int]) -> None:

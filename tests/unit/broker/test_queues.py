@@ -670,3 +670,23 @@ def test_nonsense_is_refused_by_name() -> None:
             await queues.reject(TOPIC, GROUP, [Reject("0.1.2", reason="x" * 5_000)])
 
     run(scene())
+
+
+def test_a_late_ack_settles_what_went_out_by_a_lease_that_was_lost_with_its_leader() -> None:
+    async def scene() -> None:
+        broker = await started_with(b"a", b"b", b"c")
+        (message,) = await receive(broker, 1)
+        partition, delivery, _ = parse_receipt(message.receipt)
+        # Of another leader of this log, whose lease of the next message was never committed.
+        lost = f"{partition}.{delivery + 100:x}.1"
+
+        (refused,) = await broker.queues.ack(TOPIC, GROUP, [lost])
+        assert isinstance(refused, LeaseExpired)
+        assert await broker.queues.ack_late(TOPIC, GROUP, [lost]) == [None]
+
+        assert values(await receive(broker)) == [b"c"]
+        beyond = f"{partition}.{delivery + 100:x}.9"
+        (refused,) = await broker.queues.ack_late(TOPIC, GROUP, [beyond])
+        assert isinstance(refused, LeaseExpired)
+
+    run(scene())

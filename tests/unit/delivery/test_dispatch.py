@@ -89,7 +89,7 @@ def test_a_new_leader_goes_on_where_the_books_stand() -> None:
     assert leader.dispatcher.overdue(1_000) == [1, 2]
 
 
-def test_only_a_message_that_came_back_and_is_ready_can_be_claimed_and_is_not_picked_then() -> None:
+def test_a_message_that_nobody_has_can_be_claimed_and_is_not_picked_then() -> None:
     leader = Leader()
     leader.receive(3)
     leader.nack(0, ready_at_ms=500)
@@ -97,9 +97,16 @@ def test_only_a_message_that_came_back_and_is_ready_can_be_claimed_and_is_not_pi
 
     claimed = [offset for offset in range(4) if leader.dispatcher.claim(offset, now_ms=499)]
 
-    assert claimed == [1]
+    assert claimed == [1, 3]
     assert not leader.dispatcher.claim(1, now_ms=499)
-    assert leader.receive(2, now_ms=500) == [0, 3]
+    assert leader.receive(2, now_ms=500) == [0, 4]
+
+
+def test_what_a_group_has_begun_anew_cannot_be_claimed_before_it_is_handed_out() -> None:
+    leader = Leader()
+    leader.ledger.reborn_end = 2
+
+    assert [leader.dispatcher.claim(offset, now_ms=0) for offset in (1, 2)] == [False, True]
 
 
 def test_higher_priorities_go_first_and_every_tenth_message_is_the_oldest() -> None:
