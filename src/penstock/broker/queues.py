@@ -29,7 +29,7 @@ from penstock.broker.queue_values import (
 from penstock.broker.settlement import Settlement
 from penstock.broker.traces import Traces
 from penstock.cluster import LEASE_MS_MAX, Cluster, Delivery, PartitionQueue
-from penstock.errors import DiskFull, InvalidRequest, PenstockError, Unavailable
+from penstock.errors import DiskFull, InvalidRequest, NotLeader, PenstockError, Unavailable
 from penstock.ids import TopicPartition
 from penstock.record import PRIORITY_NORMAL, Record, attributes_of
 
@@ -131,6 +131,18 @@ class Queues:
         _check(requests[0], wait_ms)
         await self._make_sure_of_groups(requests)
         return list(await self._receive_within(requests, wait_ms))
+
+    async def receive_or_fail(
+        self, topic: str, group: str, *, count_max: int, lease_ms: int, consumer: str
+    ) -> Sequence[Message]:
+        """Receive what is there; nothing is the word of all partitions, and raised otherwise."""
+        request = _Receive(topic, group, [], count_max, lease_ms, consumer, None)
+        _check(request, 0)
+        await self._make_sure_of_groups([request])
+        messages, failure = await self._look_everywhere(request)
+        if failure is not None:
+            raise failure
+        return messages
 
     def ack_and_receive(
         self,
@@ -239,6 +251,16 @@ class Queues:
             await asyncio.sleep(_VAIN_PAUSE_S)
 
     async def _receive_anywhere(self, request: _Receive) -> Sequence[Message]:
+        messages, failure = await self._look_everywhere(request)
+        if isinstance(failure, DiskFull):
+            # Waiting does not help; a change of leaders passes by itself.
+            raise failure
+        return messages
+
+    async def _look_everywhere(
+        self, request: _Receive
+    ) -> tuple[Sequence[Message], PenstockError | None]:
+        """Return what is there; when that is nothing, also why some partition was not asked."""
         by_leader = self._by_leader(request.topic)
         messages: Sequence[Message]
         failure: PenstockError | None = None
@@ -252,11 +274,11 @@ class Queues:
                 failure = error
                 continue
             if messages:
-                return messages
-        if isinstance(failure, DiskFull):
-            # Waiting does not help; a change of leaders passes by itself.
-            raise failure
-        return []
+                return messages, None
+        led = sum(len(partitions) for _, partitions in by_leader)
+        if failure is None and led < self._cluster.metadata.topic(request.topic).partitions:
+            failure = NotLeader(f"a partition of {request.topic} has no leader at the moment")
+        return [], failure
 
     async def _receive_from(
         self, node: int, request: _Receive, partitions: list[int]

@@ -128,7 +128,8 @@ class _Run:
     async def move_some(self) -> bool:
         """Move the next messages, of a second at most; False when there are none."""
         count_max = min(_CHUNK, self._task.asked.rate or _CHUNK)
-        messages = await self._view.queues.receive(
+        # A partition that cannot be asked may have more: the task is not over then.
+        messages = await self._view.queues.receive_or_fail(
             self._source,
             GROUP,
             count_max=count_max,

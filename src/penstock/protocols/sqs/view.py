@@ -75,6 +75,11 @@ class QueuesView(Protocol):
     ) -> list[Message]:
         """Return messages, waiting for the first."""
 
+    async def receive_or_fail(
+        self, topic: str, group: str, *, count_max: int, lease_ms: int, consumer: str
+    ) -> Sequence[Message]:
+        """Receive what is there; nothing is the word of all partitions, and raised otherwise."""
+
     async def ack(
         self, topic: str, group: str, receipts: Sequence[str]
     ) -> list[PenstockError | None]:

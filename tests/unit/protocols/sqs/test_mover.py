@@ -3,6 +3,8 @@
 import asyncio
 
 from penstock.broker import AskedMove, Broker, MoveProgress, NewMessage, NewTopic
+from penstock.cluster import Leader
+from penstock.ids import NodeId
 from penstock.protocols.sqs.move_tasks import tasks_of, with_asked
 from penstock.protocols.sqs.mover import Mover
 from tests.unit.broker.brokers import started
@@ -80,5 +82,26 @@ def test_what_others_delete_from_the_queue_meanwhile_is_not_counted() -> None:
         assert progress(broker) == MoveProgress(MESSAGES - len(taken), "COMPLETED")
         assert len(taken) == 5
         second.cancel()
+
+    run(scene())
+
+
+def test_a_task_is_not_over_while_a_partition_cannot_be_asked() -> None:
+    async def scene() -> None:
+        broker, moving = await half_moved(SimMachine(clock=LoopClock()))
+        replicas = broker.topics.find("dead").replicas[1]
+        own = broker.cluster.leaders.leader_of(replicas.group)
+        assert own is not None
+        # Node 2 is not there to be asked.
+        broker.cluster.leaders.learn([Leader(own.group, own.term + 1, NodeId(2))])
+        await asyncio.sleep(60)
+        assert progress(broker).status == "RUNNING"
+
+        broker.cluster.leaders.learn([Leader(own.group, own.term + 2, own.node)])
+        await ended(broker)
+
+        assert progress(broker) == MoveProgress(MESSAGES, "COMPLETED")
+        assert await left(broker) == 0
+        moving.cancel()
 
     run(scene())
