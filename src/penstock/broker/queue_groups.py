@@ -131,10 +131,19 @@ class QueueGroups:
             )
 
     async def delete(self, topic: str, group: str) -> None:
-        """Forget a group; its consumers begin a new one if they go on."""
+        """Forget a group; its consumers begin a new one if they go on.
+
+        The cluster forgets it last: as long as a partition still keeps books of it, by which the
+        next group of its name would leave messages out, it is there to be deleted again.
+        """
         found = self._existing(topic, group)
+        await self._in_all(
+            self._calls.ask(
+                TopicPartition(topic, number), "group.delete", _Look(topic, number, group), bool
+            )
+            for number in range(found.partitions)
+        )
         await self._cluster.change(ForgetGroup(found.topic_id, group))
-        await self._ask_all(found, group, "group.delete", bool)
 
     # Looking.
 
@@ -197,7 +206,7 @@ class QueueGroups:
     async def _ask_all(
         self, topic: Topic, group: str, verb: str, reply: type[T], *, count_max: int = 0
     ) -> list[T]:
-        """Ask the leader of every partition; those that have none are left out."""
+        """Ask the leader of every partition; those that have none are left out, unless none has."""
         answers = await asyncio.gather(
             *(
                 self._calls.ask(
@@ -210,13 +219,12 @@ class QueueGroups:
             ),
             return_exceptions=True,
         )
-        found = []
+        found = [answer for answer in answers if not isinstance(answer, BaseException)]
         for answer in answers:
-            if isinstance(answer, BaseException):
-                if not isinstance(answer, Unavailable):
-                    raise answer
-            else:
-                found.append(answer)
+            # Nothing of a group that nobody knows about is not the same as nothing that waits.
+            is_passing = isinstance(answer, Unavailable) and found
+            if isinstance(answer, BaseException) and not is_passing:
+                raise answer
         return found
 
     @staticmethod

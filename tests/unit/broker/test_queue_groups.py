@@ -3,7 +3,8 @@
 import pytest
 
 from penstock.broker import NewMessage, NewTopic
-from penstock.errors import GroupNotFound, InvalidRequest, LeaseExpired
+from penstock.errors import GroupNotFound, InvalidRequest, LeaseExpired, NotLeader
+from tests.unit.broker.test_operations import with_pairs
 from tests.unit.broker.test_queues import GROUP, TOPIC, publish, receive, started_with, values
 from tests.unit.cluster.workplaces import run
 
@@ -127,6 +128,37 @@ def test_a_deleted_group_is_forgotten() -> None:
         with pytest.raises(GroupNotFound):
             await broker.queues.delete_group(TOPIC, GROUP)
         assert values(await receive(broker)) == [b"a"]
+
+    run(scene())
+
+
+def test_a_group_stays_to_be_deleted_as_long_as_a_partition_keeps_books_of_it() -> None:
+    async def scene() -> None:
+        broker = await with_pairs()
+        # Node 2 is never up.
+        await broker.topics.create(NewTopic("apart", assignments=[[1], [2]]))
+        await broker.queues.create_group("apart", GROUP)
+
+        with pytest.raises(NotLeader, match="apart-1 has no leader"):
+            await broker.queues.delete_group("apart", GROUP)
+
+        assert await broker.queues.groups("apart") == [GROUP]
+        await broker.topics.delete("apart")
+
+    run(scene())
+
+
+def test_nothing_is_told_of_a_group_that_no_partition_is_there_to_tell_of() -> None:
+    async def scene() -> None:
+        broker = await with_pairs()
+        for name, nodes in (("apart", [[1], [2]]), ("away", [[2], [2]])):
+            await broker.topics.create(NewTopic(name, assignments=nodes))
+            await broker.queues.create_group(name, GROUP)
+
+        status = await broker.queues.status("apart", GROUP)
+        assert [each.partition for each in status.partitions] == [0]
+        with pytest.raises(NotLeader, match="away-0 has no leader"):
+            await broker.queues.status("away", GROUP)
 
     run(scene())
 

@@ -82,7 +82,8 @@ def _looking(view: NodeView) -> list[Endpoint]:
             name="group",
             summary="One queue group",
             description="How far it is in each partition, which keys wait for which message, and"
-            " all settings. Partitions without a leader are left out.",
+            " all settings. Partitions without a leader are left out; where none has one, the"
+            " request fails.",
             parameters=(TOPIC, GROUP),
             answers={200: _DESCRIBED, **FAILURES},
             call=show,
