@@ -408,6 +408,25 @@ def test_nodes_whose_certificates_are_not_of_one_authority_say_why_they_do_not_m
         cluster.kill()
 
 
+@pytest.mark.skipif(OPENSSL is None, reason="certificates are made with openssl")
+def test_a_node_that_comes_back_with_new_certificates_meets_nodes_that_run_on(
+    tmp_path: Path,
+) -> None:
+    make_certificates(tmp_path)
+    with ClusterProcess(tmp_path / "nodes", 3, *tls_flags(tmp_path)) as cluster:
+        topic = new_replicated_topic(cluster, unique("renewed"))
+        cluster[3].stop()
+        # Of another authority: to the nodes that run these are as bad as expired ones.
+        make_certificates(tmp_path)
+
+        cluster[3].start()
+
+        publish(cluster[1], topic, VALUES)
+        wait_until_alike(cluster, topic)
+        told = [line["message"] for node in (1, 2) for line in cluster[node].log_lines()]
+        assert told.count("certificates read again") >= 2
+
+
 def is_distrust_told(node: NodeProcess) -> bool:
     return any(
         line["message"] == "peer is out of reach" and "certificate is not accepted" in str(line)

@@ -22,7 +22,8 @@ from penstock.cluster.formation import Formation
 from penstock.cluster.founding import FoundingFile
 from penstock.cluster.leaders import LeaderTable
 from penstock.cluster.leadership import Leadership
-from penstock.cluster.links import Hello, Leader, Links, RequestKind, load_link_tls
+from penstock.cluster.link_tls import load_link_tls
+from penstock.cluster.links import Hello, Leader, Links, RequestKind
 from penstock.cluster.machine import Machine
 from penstock.cluster.metadata import METADATA_GROUP, ClusterMetadata
 from penstock.cluster.move_queue import MoveQueue

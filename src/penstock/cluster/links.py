@@ -29,23 +29,21 @@ when the connection breaks.
 import asyncio
 import itertools
 import logging
-import ssl
 import struct
 from collections.abc import Awaitable, Iterable, Sequence
 from enum import IntEnum
 from functools import partial
-from pathlib import Path
-from typing import Final, NamedTuple, Protocol
+from typing import Final, Protocol
 
 import msgspec
 
 from penstock import errors
 from penstock.cluster.link_faults import LinkFaults, LinkRefused
+from penstock.cluster.link_tls import LinkTls
 from penstock.cluster.peer_stream import SCRATCH_BYTES, Buffer, PeerStream
 from penstock.config import Address
 from penstock.errors import (
     Conflict,
-    InvalidConfiguration,
     InvalidRequest,
     PenstockError,
     Unavailable,
@@ -144,48 +142,6 @@ class Leader(msgspec.Struct, frozen=True, array_like=True):
     group: int
     term: int
     node: int
-
-
-class LinkTls(NamedTuple):
-    """How links are encrypted. Both sides show a certificate of the same authorities."""
-
-    accepting: ssl.SSLContext
-    dialling: ssl.SSLContext
-
-
-def load_link_tls(*, certificate: str, key: str, authority: str) -> LinkTls | None:
-    """Read the files that the options name; all three are given, or none."""
-    given = {"certificate": certificate, "key": key, "authority": authority}
-    if not any(given.values()):
-        return None
-    missing = [f"peer_tls_{name}" for name, path in given.items() if not path]
-    if missing:
-        raise InvalidConfiguration(f"links with TLS also need {', '.join(missing)}")
-    for name, path in given.items():
-        _check_readable(f"peer_tls_{name}", path)
-    contexts = []
-    for purpose in (ssl.Purpose.CLIENT_AUTH, ssl.Purpose.SERVER_AUTH):
-        try:
-            context = ssl.create_default_context(purpose, cafile=authority)
-            context.load_cert_chain(certificate, key)
-        except OSError as error:
-            raise InvalidConfiguration(
-                f"peer_tls_certificate {certificate}, peer_tls_key {key} and peer_tls_authority"
-                f" {authority} cannot be used together: {error}"
-            ) from error
-        context.verify_mode = ssl.CERT_REQUIRED
-        # Nodes are told apart by their hello; the certificate says that they belong here.
-        context.check_hostname = False
-        contexts.append(context)
-    return LinkTls(*contexts)
-
-
-def _check_readable(option: str, path: str) -> None:
-    try:
-        with Path(path).open("rb"):
-            pass
-    except OSError as error:
-        raise InvalidConfiguration(f"{option}: {path} cannot be read: {error.strerror}") from error
 
 
 class LinkOwner(Protocol):
@@ -434,6 +390,8 @@ class Links:
             await self._run_link(stream, expected=expected, dialled=peer)
 
     async def _connect(self, address: Address) -> PeerStream:
+        if self._tls:
+            self._tls.follow_files()
         _, stream = await asyncio.get_running_loop().create_connection(
             lambda: PeerStream(self._scratch),
             address.host,
