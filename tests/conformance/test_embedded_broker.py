@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from penstock.client import AsyncClient, Client
 from penstock.testing import AsyncEmbeddedBroker, EmbeddedBroker
 
@@ -62,3 +64,11 @@ def test_pytest_finds_the_fixtures(tmp_path: Path) -> None:
     )
 
     assert "1 passed" in done.stdout, done.stdout + done.stderr
+
+
+def test_a_node_that_runs_is_not_started_again() -> None:
+    with EmbeddedBroker() as broker:
+        url = broker.url
+        with pytest.raises(AssertionError, match="runs already"):
+            broker.start()
+        assert broker.url == url

@@ -64,6 +64,7 @@ class AsyncEmbeddedBroker:
 
     async def start(self) -> None:
         """Start the node; returns when it serves."""
+        assert self._node is None, "the node runs already"
         if self._data_dir is None:
             self._data_dir = Path(tempfile.mkdtemp(prefix="penstock-"))
         options = replace(
@@ -131,6 +132,7 @@ class EmbeddedBroker:
 
     def start(self) -> None:
         """Start the node; returns when it serves, or raises why it does not."""
+        assert self._loop is None, "the node runs already"
         self._loop = uvloop.new_event_loop()
         self._thread = threading.Thread(
             target=self._loop.run_forever, name="penstock-node", daemon=True
