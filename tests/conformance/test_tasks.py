@@ -324,6 +324,30 @@ def test_the_worker_command_finishes_what_runs_when_it_is_told_to_stop(
         )
 
 
+def test_a_second_ctrl_c_ends_the_worker_command_whatever_runs(
+    fresh_node: NodeProcess, tmp_path: Path
+) -> None:
+    (tmp_path / "jobs.py").write_text(JOBS)
+    penstock(fresh_node, "task", "enqueue", "slow", "7")
+    worker = subprocess.Popen(
+        [sys.executable, "-m", "penstock.cli", "worker", "jobs:app"],
+        env={**os.environ, "PENSTOCK_URL": fresh_node.http_url},
+        cwd=tmp_path,
+    )
+    wait_until((tmp_path / "started").exists, "the slow task runs")
+    worker.send_signal(signal.SIGINT)
+    # The handler of the first one is there until it has run.
+    wait_until(lambda: worker.poll() is not None or interrupt(worker), "the worker has ended")
+
+    assert worker.wait(timeout=300) == 130
+    assert not (tmp_path / "go").exists()
+
+
+def interrupt(worker: subprocess.Popen[bytes]) -> bool:
+    worker.send_signal(signal.SIGINT)
+    return False
+
+
 def test_tasks_are_seen_from_the_command_line(node: NodeProcess) -> None:
     kind = unique("seen")
     task_id = penstock(node, "task", "enqueue", kind, "not json", "--delay", "1h").strip()

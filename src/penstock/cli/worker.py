@@ -7,13 +7,16 @@ import os
 import signal
 import socket
 import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from types import FrameType
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from penstock.cli.addresses import URL_DEFAULT
-from penstock.cli.exits import FAILED
+from penstock.cli.exits import FAILED, INTERRUPTED
 from penstock.cli.options import Json, Url
 from penstock.cli.output import Output
 from penstock.cli.times import read_duration_s
@@ -65,15 +68,18 @@ def worker(
     )
     output = Output(as_json=as_json)
     output.note(f"Doing tasks of {', '.join(app.types)}; stop with Ctrl-C.")
-    counts = asyncio.run(_work(app, url, settings))
-    output.show(
-        counts,
-        f"Stopped: {counts.done} done, {counts.failed} failed, {counts.returned} given back,"
-        f" {counts.abandoned} abandoned.",
-    )
-    if counts.abandoned:
-        # The interpreter would wait for the thread of a function that has outlived the grace.
-        os._exit(FAILED)
+    with asyncio.Runner() as runner:
+        counts = runner.run(_work(app, url, settings))
+        output.show(
+            counts,
+            f"Stopped: {counts.done} done, {counts.failed} failed, {counts.returned} given back,"
+            f" {counts.abandoned} abandoned.",
+        )
+        if counts.abandoned:
+            # The loop would wait for a coroutine that has outlived the grace, and the interpreter
+            # for a thread.
+            sys.stdout.flush()
+            os._exit(FAILED)
 
 
 def load_app(text: str) -> "TaskApp":
@@ -102,16 +108,34 @@ def load_app(text: str) -> "TaskApp":
 async def _work(app: "TaskApp", url: str, settings: "WorkerSettings") -> "WorkerCounts":
     from penstock.client import AsyncClient, Worker
 
-    loop = asyncio.get_running_loop()
     async with AsyncClient(url) as client:
         worker = Worker(app, client, settings)
-
-        def stop() -> None:
-            worker.stop()
-            for number in (signal.SIGINT, signal.SIGTERM):
-                loop.remove_signal_handler(number)
-
-        for number in (signal.SIGINT, signal.SIGTERM):
-            loop.add_signal_handler(number, stop)
-        await worker.run()
+        with _signals(worker.stop):
+            await worker.run()
         return worker.counts
+
+
+@contextmanager
+def _signals(stop: Callable[[], None]) -> Iterator[None]:
+    """Let the first Ctrl-C or SIGTERM call `stop` on the loop, and a second one end the process.
+
+    An exception would not end it: the interpreter waits for the threads of functions.
+    """
+    loop = asyncio.get_running_loop()
+    previous = {each: signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)}
+
+    def on_first(_number: int, _frame: FrameType | None) -> None:
+        signal.signal(signal.SIGINT, on_second)
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        loop.call_soon_threadsafe(stop)
+
+    def on_second(_number: int, _frame: FrameType | None) -> None:
+        os._exit(INTERRUPTED)
+
+    for each in previous:
+        signal.signal(each, on_first)
+    try:
+        yield
+    finally:
+        for each, handler in previous.items():
+            signal.signal(each, handler)

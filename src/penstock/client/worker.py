@@ -10,6 +10,7 @@ and finishes what runs; tasks that arrive in that moment go back, which costs th
 import asyncio
 import inspect
 import logging
+import traceback
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -29,6 +30,8 @@ F = TypeVar("F", bound=Callable[..., Any])
 POLL_WAIT_S = 1.0
 REASON_MAX = 1_000
 _PAUSE_S = 1.0
+# How long coroutines may take to end when they are cancelled.
+_CANCEL_S = 5.0
 _STOPPING = "the worker is stopping"
 
 
@@ -166,6 +169,7 @@ class Worker:
         self._keeper = AsyncLeaseKeeper(self._extend)
         self._running: set[asyncio.Task[None]] = set()
         self._stop = asyncio.Event()
+        self._is_ending = False
         self.counts = WorkerCounts()
 
     def stop(self) -> None:
@@ -184,11 +188,14 @@ class Worker:
                 await self._begin(tasks or [], threads)
             await self._finish()
         finally:
+            self._is_ending = True
             for each in self._running:
                 each.cancel()
-            await asyncio.gather(*self._running, return_exceptions=True)
+            # Neither a coroutine that takes no notice nor a thread that does not end must keep the
+            # worker; their tasks come back.
+            if self._running:
+                await asyncio.wait(self._running, timeout=_CANCEL_S)
             await self._keeper.close()
-            # A thread that does not end must not keep the process; its task comes back.
             threads.shutdown(wait=False, cancel_futures=True)
 
     async def _wait_for_room(self) -> None:
@@ -243,10 +250,12 @@ class Worker:
             await self._answer(task, self._client.reject(task, reason=_reason(error)))
         except TaskPostponed as error:
             await self._give_back(task, _reason(error), delay_s=error.delay_s)
-        except (Exception, SystemExit, asyncio.CancelledError) as error:
-            # A function that exits, or whose own work was cancelled, has failed like any other;
-            # only the worker itself is cancelled from outside.
-            if _is_cancelled():
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:
+            # A function that exits or cancels itself has failed like any other: without an answer
+            # its lease would be renewed for ever. Only the end of the worker comes from outside.
+            if self._is_ending:
                 raise
             logger.warning("task %s failed: %s", task.id, _reason(error), exc_info=error)
             await self._give_back(task, _reason(error), delay_s=None)
@@ -271,15 +280,11 @@ class Worker:
         return await self._client.extend_batch(tasks, lease_s=lease_s)
 
 
-def _is_cancelled() -> bool:
-    """Return whether somebody wants the running asyncio task to end."""
-    current = asyncio.current_task()
-    return current is not None and current.cancelling() > 0
-
-
 def _reason(error: BaseException) -> str:
     """Return what nodes and people are told about a failure."""
-    text = str(error)
+    # Not str(), which may raise like any code of the program.
+    text = str(traceback.TracebackException(type(error), error, None))
     if not isinstance(error, TaskGivenUp | TaskPostponed):
         text = f"{type(error).__name__}: {text}" if text else type(error).__name__
-    return text[:REASON_MAX]
+    # Text that was decoded leniently holds what cannot be written into a request.
+    return text.encode(errors="replace").decode()[:REASON_MAX]

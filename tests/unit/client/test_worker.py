@@ -1,10 +1,13 @@
 """What a worker does with the tasks that it gets, above all when it is told to stop."""
 
 import asyncio
+import contextlib
+import logging
 import threading
 from collections.abc import Coroutine, Sequence
 from typing import Any, cast
 
+import msgspec
 import pytest
 
 from penstock.client import AsyncClient, Task, TaskApp, Worker, WorkerSettings
@@ -52,6 +55,7 @@ class FakeQueue:
             raise self.refusal
 
     async def nack(self, failed: Task, *, reason: str, delay_s: float | None) -> None:
+        msgspec.json.encode(reason)
         self.answers.append(("nack", failed.id, reason))
 
     async def give_back(self, unbegun: Task, *, reason: str) -> None:
@@ -153,11 +157,30 @@ def test_an_answer_that_is_refused_does_not_end_the_worker() -> None:
     assert seen == [1, 2]
 
 
-@pytest.mark.parametrize("error", [SystemExit(3), asyncio.CancelledError(), StopIteration()])
+class Unprintable(Exception):
+    """An error whose text is code of the program, and fails."""
+
+    def __str__(self) -> str:
+        raise RuntimeError("no text")
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        SystemExit(3),
+        asyncio.CancelledError(),
+        StopIteration(),
+        GeneratorExit(),
+        Unprintable(),
+        ValueError("a lone \ud800"),
+    ],
+)
 @pytest.mark.parametrize("is_coroutine", [True, False])
-def test_a_function_that_exits_or_is_cancelled_fails_alone(
-    error: BaseException, *, is_coroutine: bool
+def test_a_function_that_exits_or_fails_in_an_odd_way_fails_alone(
+    error: BaseException, caplog: pytest.LogCaptureFixture, *, is_coroutine: bool
 ) -> None:
+    # Processes that share the tests cannot send each other a log with a lone surrogate.
+    caplog.set_level(logging.CRITICAL)
     app, queue = TaskApp(), FakeQueue([task(1), task(2)])
 
     def work(payload: int) -> None:
@@ -173,6 +196,47 @@ def test_a_function_that_exits_or_is_cancelled_fails_alone(
 
     assert {each[:2] for each in queue.answers} == {("nack", "work:0-1"), ("ack", "work:0-2")}
     assert (worker.counts.done, worker.counts.failed) == (1, 1)
+
+
+def test_a_coroutine_that_cancels_itself_fails_alone() -> None:
+    app, queue = TaskApp(), FakeQueue([task(1), task(2)])
+
+    @app.task()
+    async def work(payload: int) -> None:
+        current = asyncio.current_task()
+        if payload == 1 and current is not None:
+            current.cancel()
+        await asyncio.sleep(0)
+
+    asyncio.run(worker_on(app, queue).run())
+
+    assert {each[:2] for each in queue.answers} == {("nack", "work:0-1"), ("ack", "work:0-2")}
+
+
+def test_a_coroutine_that_takes_no_notice_of_the_end_does_not_keep_the_worker(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("penstock.client.worker._CANCEL_S", 0.01)
+    app, queue = TaskApp(), FakeQueue([task(1)])
+    release = asyncio.Event()
+
+    @app.task()
+    async def work(_payload: int) -> None:
+        while not release.is_set():
+            with contextlib.suppress(asyncio.CancelledError):
+                await release.wait()
+
+    async def scenario() -> Worker:
+        worker = worker_on(app, queue, concurrency=1, grace_s=0.01)
+        running = asyncio.create_task(worker.run())
+        await asyncio.sleep(0.05)
+        worker.stop()
+        async with asyncio.timeout(30):
+            await running
+        release.set()
+        return worker
+
+    assert asyncio.run(scenario()).counts.abandoned == 1
 
 
 def test_a_coroutine_behind_a_plain_decorator_is_run_to_its_end() -> None:
