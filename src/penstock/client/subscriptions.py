@@ -93,8 +93,7 @@ class LeaseKeeper:
                 except PenstockError as error:
                     logger.warning("leases were not extended: %s", error)
                     continue
-                note_lost(refusals)
-                self.drop([each.message for each in refusals])
+                self.drop(lost_of(refusals))
 
 
 class AsyncLeaseKeeper:
@@ -152,14 +151,22 @@ class AsyncLeaseKeeper:
                 except PenstockError as error:
                     logger.warning("leases were not extended: %s", error)
                     continue
-                note_lost(refusals)
-                self.drop([each.message for each in refusals])
+                self.drop(lost_of(refusals))
 
 
-def note_lost(refusals: Sequence[Refusal[Leased]]) -> None:
-    """Tell the log about messages that somebody else may get while they are worked on."""
+def lost_of(refusals: Sequence[Refusal[Leased]]) -> list[Leased]:
+    """Return the messages that somebody else may get while they are worked on.
+
+    The others' leases run on, and are extended later: a partition without a leader gets one.
+    """
+    lost: list[Leased] = []
     for each in refusals:
-        logger.warning("a lease was lost: %s", each.error)
+        if each.error.retryable:
+            logger.warning("a lease was not extended: %s", each.error)
+        else:
+            logger.warning("a lease was lost: %s", each.error)
+            lost.append(each.message)
+    return lost
 
 
 class Subscription(Generic[L]):

@@ -1,6 +1,7 @@
 """What a loop over messages hands out, and what it does not."""
 
 import asyncio
+import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -11,6 +12,7 @@ from penstock.client.subscriptions import (
     LeaseKeeper,
     Subscription,
 )
+from penstock.errors import LeaseExpired, NotLeader
 
 LEASE_S = 3_600
 
@@ -64,3 +66,49 @@ def test_the_same_holds_on_an_event_loop() -> None:
         return seen
 
     assert asyncio.run(scenario()) == [FIRST, AGAIN]
+
+
+SHORT_S = 0.03
+REFUSALS = [[Refusal(FIRST, NotLeader("nobody leads"))], [], [Refusal(FIRST, LeaseExpired("late"))]]
+
+
+def test_a_lease_that_cannot_be_extended_for_a_moment_is_not_given_up() -> None:
+    answers, is_over = list(REFUSALS), threading.Event()
+    was_held: list[bool] = []
+
+    def extend(_messages: Sequence[Leased], _lease_s: float) -> list[Refusal[Leased]]:
+        was_held.append(keeper.is_held(FIRST))
+        if len(answers) == 1:
+            is_over.set()
+        return list(answers.pop(0))
+
+    keeper = LeaseKeeper(extend)
+    keeper.hold([FIRST], lease_s=SHORT_S, owner=None)
+
+    assert is_over.wait(30)
+    keeper.close()
+    assert was_held == [True, True, True]
+    assert not keeper.is_held(FIRST)
+
+
+def test_the_same_holds_for_leases_on_an_event_loop() -> None:
+    answers = list(REFUSALS)
+
+    async def scenario() -> None:
+        is_over = asyncio.Event()
+
+        async def extend(_messages: Sequence[Leased], _lease_s: float) -> list[Refusal[Leased]]:
+            assert keeper.is_held(FIRST)
+            if len(answers) == 1:
+                is_over.set()
+            return list(answers.pop(0))
+
+        keeper = AsyncLeaseKeeper(extend)
+        keeper.hold([FIRST], lease_s=SHORT_S, owner=None)
+        async with asyncio.timeout(30):
+            await is_over.wait()
+        await asyncio.sleep(0)
+        assert not keeper.is_held(FIRST)
+        await keeper.close()
+
+    asyncio.run(scenario())
