@@ -52,6 +52,7 @@ class _FailureAnswer(msgspec.Struct, frozen=True):
     error: Failure
 
 
+_GATEWAY_STATUSES = (502, 503, 504)
 _failure_of = msgspec.json.Decoder(_FailureAnswer).decode
 
 
@@ -64,7 +65,9 @@ def read_answer(call: Call[T], answer: Answer, url: str) -> T:
     except (msgspec.MsgspecError, UnicodeDecodeError):
         shown = answer.content[:100].decode(errors="replace")
         message = f"{url} does not answer like Penstock: status {answer.status}, {shown!r}"
-        raise PenstockError(message) from None
+        # A proxy says so while it does not reach the node behind it.
+        kind = Unavailable if answer.status in _GATEWAY_STATUSES else PenstockError
+        raise kind(message) from None
     raise failure.error()
 
 

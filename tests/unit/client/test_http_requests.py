@@ -120,6 +120,15 @@ def test_an_answer_of_another_program_is_told_as_such(status: int) -> None:
         ClusterAdmin(url).overview()
 
 
+@pytest.mark.parametrize("status", [502, 503, 504])
+def test_a_proxy_that_does_not_reach_its_node_may_do_so_later(status: int) -> None:
+    with (
+        answering(status, b"<html>") as (url, _),
+        pytest.raises(Unavailable, match=f"does not answer like Penstock: status {status}"),
+    ):
+        ClusterAdmin(url).overview()
+
+
 def test_a_port_that_nobody_listens_on_is_unavailable() -> None:
     with pytest.raises(
         Unavailable, match=r"no node can be reached at http://127\.0\.0\.1:1 \(Conn"
