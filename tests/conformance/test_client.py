@@ -350,6 +350,36 @@ def test_leases_are_renewed_on_a_loop_too(node: NodeProcess) -> None:
     assert any(asyncio.run(is_kept(lease_s)) for lease_s in LEASES_S)
 
 
+def test_a_loop_whose_wait_is_cancelled_again_and_again_costs_no_attempt(
+    node: NodeProcess,
+) -> None:
+    topic, count = unique("orders"), 200
+
+    async def publish(client: AsyncClient) -> None:
+        for number in range(count):
+            await client.publish(topic, str(number))
+
+    async def scenario() -> list[int]:
+        attempts: list[int] = []
+        async with AsyncClient(node.http_url) as client, asyncio.timeout(120):
+            await client.create_topic(topic, partitions=1)
+            publishing = asyncio.create_task(publish(client))
+            async with client.subscribe(topic, "billing", count_max=3) as messages:
+                while len(attempts) < count:
+                    # From less than an answer takes to more.
+                    wait_s = len(attempts) % 7 / 1000
+                    try:
+                        message = await asyncio.wait_for(anext(messages), 0.001 + wait_s)
+                    except TimeoutError:
+                        continue
+                    attempts.append(message.attempt)
+                    await client.ack(message)
+            await publishing
+        return attempts
+
+    assert asyncio.run(scenario()) == [1] * count
+
+
 def test_an_exchange_without_a_topic_is_refused_in_words(client: Client) -> None:
     with pytest.raises(InvalidRequest, match=r"at `\$\.topics`"):
         client.ack_and_receive([], "group", [])

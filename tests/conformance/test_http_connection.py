@@ -434,6 +434,29 @@ def test_a_connection_is_closed_when_it_has_been_idle_for_long_and_not_before(
     converse(talk)
 
 
+def test_a_client_that_sends_nothing_more_is_answered_before_the_end() -> None:
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(post("/things/anna/put", b"slow"))
+        writer.write_eof()
+
+        assert (await answer_of(reader))[0] == 200
+        assert await reader.read() == b""
+
+    converse(talk)
+
+
+def test_a_wait_ends_without_an_answer_when_its_client_sends_nothing_more() -> None:
+    GIVEN_UP.append(asyncio.Event())
+
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(post("/wait", b"{}"))
+        writer.write_eof()
+
+        assert await reader.read() == b""
+
+    converse(talk)
+
+
 def test_a_client_that_leaves_before_its_answer_disturbs_nobody() -> None:
     async def scenario() -> None:
         server = await serve_http(APP, "127.0.0.1", 0, short_way=SHORT_WAY)

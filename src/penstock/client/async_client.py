@@ -6,9 +6,10 @@ from typing import Any, Self, TypeVar, Unpack
 
 from penstock.client.buffers import BufferLimits
 from penstock.client.calls import Call
-from penstock.client.client import GIVEN_BACK, LEASE_S, POLL_WAIT_S, raise_refusal
+from penstock.client.client import LEASE_S, POLL_WAIT_S, raise_refusal
 from penstock.client.dead_letters import AsyncDeadLetters
 from penstock.client.deliveries import (
+    GIVEN_BACK,
     Exchange,
     Leased,
     LeasedMessage,

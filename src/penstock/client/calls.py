@@ -29,6 +29,8 @@ class Call(Generic[T]):
     is_repeatable: bool = True
     wait_s: float = 0.0
     """How long the node may take on purpose, beside what every request takes."""
+    undo: "Callable[[T], Sequence[Call[Any]]] | None" = None
+    """Takes back what an answer holds, when it comes to a caller who does not wait any more."""
 
 
 class Failure(msgspec.Struct, frozen=True):

@@ -10,6 +10,7 @@ from penstock.client.buffers import BufferLimits
 from penstock.client.calls import Call
 from penstock.client.dead_letters import DeadLetters
 from penstock.client.deliveries import (
+    GIVEN_BACK,
     Exchange,
     Leased,
     LeasedMessage,
@@ -320,9 +321,6 @@ class Client:
     def delete_topic(self, name: str) -> None:
         """Delete a topic with all its records."""
         self._caller.run(delete_topic_call(name))
-
-
-GIVEN_BACK = "given back without being looked at"
 
 
 def raise_refusal(refusals: Sequence[Refusal[L]]) -> None:

@@ -34,6 +34,8 @@ class Leased(Protocol):
         """When it comes back, unless the lease is extended."""
 
 
+GIVEN_BACK = "given back without being looked at"
+
 L = TypeVar("L", bound=Leased)
 
 
@@ -158,7 +160,14 @@ def receive_call(
     def read(content: bytes) -> list[LeasedMessage]:
         return [_leased(each, group) for each in _messages_of(content).messages]
 
-    return Call(method="POST", path=path, content=to_json(body), read=read, wait_s=wait_s)
+    return Call(
+        method="POST",
+        path=path,
+        content=to_json(body),
+        read=read,
+        wait_s=wait_s,
+        undo=_give_back_calls,
+    )
 
 
 def exchange_call(
@@ -193,7 +202,18 @@ def exchange_call(
         ]
         return Exchange([_leased(each, group) for each in found.messages], refusals)
 
-    return Call(method="POST", path=path, content=to_json(body), read=read, wait_s=wait_s)
+    return Call(
+        method="POST",
+        path=path,
+        content=to_json(body),
+        read=read,
+        wait_s=wait_s,
+        undo=lambda exchange: _give_back_calls(exchange.messages),
+    )
+
+
+def _give_back_calls(messages: Sequence[LeasedMessage]) -> Sequence[Call[Any]]:
+    return settle_calls("nack", messages, reason=GIVEN_BACK, uncounted=True)
 
 
 def _receive_body(wait_s: float, options: ReceiveOptions) -> dict[str, Any]:

@@ -11,9 +11,12 @@ from penstock.client.calls import Call, read_answer
 from penstock.client.forks import watch_forks
 from penstock.client.retries import Route, Unreached
 from penstock.client.wire import Answer, AnswerReader, Target, encode_request
-from penstock.errors import TimedOut, Unavailable
+from penstock.errors import PenstockError, TimedOut, Unavailable
 
 T = TypeVar("T")
+
+# A node that hangs does not keep who leaves.
+LEAVE_S_MAX = 2.0
 
 
 class _Stream(NamedTuple):
@@ -34,6 +37,7 @@ class StreamCaller:
         self._wait_s = wait_s
         self._loop: asyncio.AbstractEventLoop | None = None
         self._idle: dict[str, list[_Idle]] = {}
+        self._leaving: set[asyncio.Task[None]] = set()
         self._is_closed = False
         watch_forks(self)
 
@@ -59,12 +63,13 @@ class StreamCaller:
     def _begin_on(self, loop: asyncio.AbstractEventLoop) -> None:
         """Leave the connections of another loop, which is over."""
         if loop is not self._loop:
-            self._loop, self._idle = loop, {}
+            self._loop, self._idle, self._leaving = loop, {}, set()
 
     async def close(self) -> None:
         """Close what is idle; connections in use are closed after their exchange."""
         self._is_closed = True
         self._begin_on(asyncio.get_running_loop())
+        await asyncio.gather(*self._leaving, return_exceptions=True)
         writers = [each.stream.writer for kept in self._idle.values() for each in kept]
         self._idle.clear()
         for writer in writers:
@@ -77,21 +82,48 @@ class StreamCaller:
         wait_s = self._wait_s + call.wait_s
         request = encode_request(target, call.method, call.path, call.content)
         stream = self._take(target) or await _connect(target)
+        answer_reader = AnswerReader()
         is_kept = False
         try:
             async with asyncio.timeout(wait_s):
                 stream.writer.write(request)
                 await stream.writer.drain()
-                answer = await _receive(stream.reader)
+                answer = await _receive(stream.reader, answer_reader)
             is_kept = answer.is_reusable and self._keep(target, stream)
         except TimeoutError:
             raise TimedOut(f"{target.url} gave no answer within {wait_s:g} s") from None
         except (OSError, Unavailable) as error:
             raise Unavailable(f"{target.url} broke off: {error or type(error).__name__}") from None
+        except asyncio.CancelledError:
+            if call.undo is not None:
+                is_kept = True
+                leaving = asyncio.create_task(self._leave(target, call, stream, answer_reader))
+                self._leaving.add(leaving)
+                leaving.add_done_callback(self._leaving.discard)
+            raise
         finally:
             if not is_kept:
                 stream.writer.close()
         return answer
+
+    async def _leave(
+        self, target: Target, call: Call[T], stream: _Stream, answer_reader: AnswerReader
+    ) -> None:
+        """Tell a node that nobody waits any more, and take back what it had answered by then.
+
+        Messages of such an answer would be out with nobody until their leases end.
+        """
+        assert call.undo is not None, "only such calls are left in this way"
+        with contextlib.suppress(OSError, TimeoutError, PenstockError):
+            try:
+                async with asyncio.timeout(LEAVE_S_MAX):
+                    if stream.writer.can_write_eof():
+                        stream.writer.write_eof()
+                    answer = await _receive(stream.reader, answer_reader)
+            finally:
+                stream.writer.close()
+            for each in call.undo(read_answer(call, answer, target.url)):
+                await self.run(each)
 
     def _take(self, target: Target) -> _Stream | None:
         """Return an idle connection that the node has not given up, if there is one."""
@@ -143,8 +175,7 @@ async def _connect(target: Target) -> _Stream:
     return _Stream(*opened)
 
 
-async def _receive(reader: asyncio.StreamReader) -> Answer:
-    answer_reader = AnswerReader()
+async def _receive(reader: asyncio.StreamReader, answer_reader: AnswerReader) -> Answer:
     while data := await reader.read(READ_BYTES):
         if (answer := answer_reader.feed(data)) is not None:
             return answer

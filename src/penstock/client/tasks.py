@@ -10,6 +10,7 @@ import msgspec
 
 from penstock.client.blocking import BlockingCaller
 from penstock.client.calls import Call, path_of, reader_of, to_json
+from penstock.client.deliveries import GIVEN_BACK
 from penstock.client.publications import IdempotencyKeys, moment_ms
 from penstock.client.streams import StreamCaller
 from penstock.client.topics import read_nothing
@@ -281,6 +282,9 @@ def lease_call(types: Sequence[str], wait_s: float, options: LeaseOptions) -> Ca
         content=to_json(body),
         read=lambda answer: [_task(each) for each in _tasks_of(answer).tasks],
         wait_s=wait_s,
+        undo=lambda tasks: [
+            settle_task_call("nack", each, reason=GIVEN_BACK, uncounted=True) for each in tasks
+        ],
     )
 
 

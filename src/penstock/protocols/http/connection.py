@@ -128,6 +128,20 @@ class Connection(HttpToolsProtocol):
             self.timeout_keep_alive_task.cancel()
             self.timeout_keep_alive_task = None
 
+    # Of asyncio, where it says whether the connection stays half open.
+    def eof_received(self) -> bool:  # type: ignore[override]
+        """The client sends nothing more, and may still read: what is answered already goes out.
+
+        Messages in that answer would be out with nobody, and a client that leaves in good order
+        waits for them to give them back.
+        """
+        visit = self.cycle
+        if not isinstance(visit, _Visit) or visit.task is None or visit.task.done():
+            return False
+        visit.give_up()
+        visit.task.add_done_callback(lambda _: self.transport.close())
+        return True
+
     def data_received(self, data: bytes) -> None:
         """Take in what the client sends."""
         self._unset_keepalive_if_required()
