@@ -116,7 +116,9 @@ def report(error: errors.PenstockError, *, as_json: bool) -> None:
     """Write an error to stderr."""
     hint = next((hint for kind, hint in _HINTS if isinstance(error, kind)), "")
     if as_json:
-        _write_json(type(error).__name__, str(error), retryable=error.retryable)
+        # The client has kinds of its own beneath those that are documented.
+        kind = next(each for each in type(error).__mro__ if each.__module__ == errors.__name__)
+        _write_json(kind.__name__, str(error), retryable=error.retryable)
         return
     lines = str(error).splitlines()
     if len(lines) > 1:
