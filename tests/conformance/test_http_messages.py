@@ -479,6 +479,8 @@ MISTAKES = [
     ("GET", "/records?partition=9", {}, 404, "partition 9"),
     ("GET", "/records?offset=1&from_time=0", {}, 400, "one of them"),
     ("GET", "/messages/nonsense/trace", {}, 400, "'nonsense'"),
+    ("GET", f"/messages/0-{'9' * 5_000}/trace", {}, 404, "holds no message '0-999"),
+    ("POST", "/reshard/fence/lift", {"fence": 2**64}, 400, "4611686018427387904"),
     ("POST", "/groups/g%2Freset", {"to": "latest"}, 405, "only DELETE, GET, HEAD, PATCH, PUT"),
     ("GET", "/groups/g%2Fh/nothing/", {}, 404, "nothing at"),
 ]

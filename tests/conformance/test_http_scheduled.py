@@ -109,3 +109,19 @@ def test_a_mistake_is_refused_by_naming_it(
 
     assert answered == status
     assert named in message
+
+
+@pytest.mark.parametrize("verb", ["cancel", "release", "move"])
+def test_an_id_that_is_too_large_for_any_message_is_told_beside_the_others(
+    node: NodeProcess, verb: str
+) -> None:
+    topic = http_topic(node)
+    known = ask(node, "POST", f"{topic}/publish", value="later", delay="1h")["id"]
+    unknown = f"0-s{10**15 - 1}-0"
+    more = {"delay": "2h"} if verb == "move" else {}
+
+    changed = ask(node, "POST", f"{topic}/scheduled/{verb}", ids=[known, unknown], **more)
+
+    assert changed["accepted"] == 1
+    assert [each["id"] for each in changed["failed"]] == [unknown]
+    assert changed["failed"][0]["error"]["type"] == "MessageNotFound"

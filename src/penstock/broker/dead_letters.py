@@ -337,16 +337,19 @@ class DeadLetters:
         return True
 
 
+_OFFSET_END = 1 << 62
 _START = _Position("", 0, -1)
 
 
 def _position(letter_id: str) -> _Position:
     bare, at, name = letter_id.partition("@")
     try:
-        partition, offset = bare.split("-")
-        return _Position(at + name, int(partition), int(offset))
+        partition, offset = (int(part) for part in bare.split("-"))
     except ValueError:
         raise InvalidRequest(f"{letter_id[:60]!r} is not the id of a dead letter") from None
+    if not 0 <= offset < _OFFSET_END:
+        raise InvalidRequest(f"{letter_id[:60]!r} is not the id of a dead letter")
+    return _Position(at + name, partition, offset)
 
 
 def _marked(letter: DeadLetter, mark: str) -> DeadLetter:

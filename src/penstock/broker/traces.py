@@ -33,6 +33,8 @@ from penstock.record import ID, Record, decode_records, read_header
 
 # Other requests have their turn after so many entries.
 _ENTRIES_AT_ONCE = 500
+# Of a number that nodes can tell each other.
+_DIGITS_MAX = 18
 
 
 class _TraceRequest(msgspec.Struct, frozen=True):
@@ -240,6 +242,8 @@ def _request_of(topic: str, message_id: str) -> _TraceRequest:
     text, _, offset = message_id.partition("-")
     if not (text.isdecimal() and offset.isdecimal()):
         raise InvalidRequest(f"{message_id[:60]!r} is not the id of a message: partition-offset")
+    if max(len(text), len(offset)) > _DIGITS_MAX:
+        raise MessageNotFound(f"{topic} holds no message {message_id[:60]!r}")
     return _TraceRequest(topic, int(text), int(offset), None)
 
 

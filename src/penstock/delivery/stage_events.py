@@ -16,6 +16,8 @@ from penstock.record import Buffer, Record
 # An entry brings fewer messages than this.
 _PLACE_BITS = 20
 STAGED_MAX = 1 << _PLACE_BITS
+# Numbers are kept as signed integers of 64 bits.
+_INDEX_END = 1 << 63 - _PLACE_BITS
 
 
 class StagedKey(msgspec.Struct, frozen=True, array_like=True):
@@ -115,7 +117,7 @@ def parse_stage_id(text: str) -> tuple[int, int]:
         part.isascii() and part.isdigit() and len(part) < 16 for part in (partition, index, place)
     ):
         raise InvalidRequest(f"{text[:80]!r} is not the id of a scheduled message")
-    if int(place) >= STAGED_MAX:
+    if int(place) >= STAGED_MAX or int(index) >= _INDEX_END:
         raise MessageNotFound(f"there is no scheduled message {text!r}")
     return int(partition), stage_number(int(index), int(place))
 

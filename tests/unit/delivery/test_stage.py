@@ -7,7 +7,7 @@ import pytest
 
 from penstock.delivery import Stage, stage, stage_number
 from penstock.delivery.stage_events import parse_stage_id, stage_id
-from penstock.errors import InvalidRequest
+from penstock.errors import InvalidRequest, MessageNotFound
 
 
 def dues(*times: int) -> "array[int]":
@@ -81,6 +81,14 @@ def test_bytes_that_move_release_the_entry_that_held_them() -> None:
 def test_a_text_that_is_no_id_is_refused(text: str) -> None:
     with pytest.raises(InvalidRequest):
         parse_stage_id(text)
+
+
+def test_an_id_beyond_all_numbers_is_that_of_no_message() -> None:
+    last = stage_id(7, 2**63 - 1)
+
+    assert parse_stage_id(last) == (7, 2**63 - 1)
+    with pytest.raises(MessageNotFound):
+        parse_stage_id(f"7-s{1 << 43}-0")
 
 
 def test_an_id_names_partition_entry_and_place() -> None:

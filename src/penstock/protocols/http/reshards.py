@@ -41,7 +41,7 @@ class FenceLifted(Struct, frozen=True, kw_only=True):
 class LiftOrder(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The fence that is to be lifted."""
 
-    fence: Annotated[int, Meta(ge=1)]
+    fence: Annotated[int, Meta(ge=1, le=2**62)]
 
 
 class SwitchOrder(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -52,9 +52,9 @@ class SwitchOrder(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     """
 
     reshard_id: uuid.UUID
-    fence: Annotated[int, Meta(ge=1)]
+    fence: Annotated[int, Meta(ge=1, le=2**62)]
     former_name: Annotated[str, Meta(min_length=1, max_length=249)]
-    positions: dict[str, list[Annotated[int, Meta(ge=0)]]] = {}
+    positions: dict[str, list[Annotated[int, Meta(ge=0, le=2**62)]]] = {}
 
 
 class ReshardCancelled(Struct, frozen=True, kw_only=True):
