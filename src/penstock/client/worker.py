@@ -11,7 +11,7 @@ import asyncio
 import inspect
 import logging
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -30,6 +30,8 @@ F = TypeVar("F", bound=Callable[..., Any])
 POLL_WAIT_S = 1.0
 REASON_MAX = 1_000
 _PAUSE_S = 1.0
+# For a poll that is under way when the worker is told to stop; no less than it waits by itself.
+_STOP_S = 2.0
 # How long coroutines may take to end when they are cancelled.
 _CANCEL_S = 5.0
 _STOPPING = "the worker is stopping"
@@ -210,12 +212,14 @@ class Worker:
         if room < 1:
             return None
         try:
-            return await self._client.tasks.lease(
-                self._app.types,
-                wait_s=POLL_WAIT_S,
-                count_max=room,
-                lease_s=self._settings.lease_s,
-                worker=self._settings.name,
+            return await self._unless_stopped(
+                self._client.tasks.lease(
+                    self._app.types,
+                    wait_s=POLL_WAIT_S,
+                    count_max=room,
+                    lease_s=self._settings.lease_s,
+                    worker=self._settings.name,
+                )
             )
         except PenstockError as error:
             if not error.retryable:
@@ -223,6 +227,20 @@ class Worker:
             logger.warning("no tasks can be leased: %s", error)
             await asyncio.sleep(_PAUSE_S)
             return None
+
+    async def _unless_stopped(self, leasing: Coroutine[Any, Any, list[Task]]) -> list[Task] | None:
+        """Wait for tasks; a stop does not wait for a node that is away or hangs."""
+        answer = asyncio.ensure_future(leasing)
+        stopping = asyncio.ensure_future(self._stop.wait())
+        try:
+            await asyncio.wait((answer, stopping), return_when=asyncio.FIRST_COMPLETED)
+            if not answer.done():
+                await asyncio.wait((answer,), timeout=_STOP_S)
+            return answer.result() if answer.done() else None
+        finally:
+            stopping.cancel()
+            answer.cancel()
+            await asyncio.wait((answer,))
 
     async def _begin(self, tasks: Sequence[Task], threads: ThreadPoolExecutor) -> None:
         self._keeper.hold(tasks, lease_s=self._settings.lease_s, owner=self)

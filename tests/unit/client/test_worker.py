@@ -122,6 +122,36 @@ def test_tasks_that_arrive_while_it_stops_go_back_without_costing_a_try() -> Non
     assert (worker.counts.done, worker.counts.returned) == (0, 2)
 
 
+def test_a_stop_does_not_wait_for_a_node_that_does_not_answer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("penstock.client.worker._STOP_S", 0.01)
+    app, seen = recording()
+    queue = FakeQueue([task(1)])
+    was_cancelled = []
+
+    async def hang(_types: Sequence[str], **_more: Any) -> list[Task]:
+        try:
+            await asyncio.sleep(300)
+        except asyncio.CancelledError:
+            was_cancelled.append(True)
+            raise
+        return []
+
+    async def scenario() -> None:
+        worker = worker_on(app, queue)
+        monkeypatch.setattr(queue, "lease", hang)
+        running = asyncio.create_task(worker.run())
+        await asyncio.sleep(0.01)
+        worker.stop()
+        async with asyncio.timeout(30):
+            await running
+
+    asyncio.run(scenario())
+    assert seen == []
+    assert was_cancelled == [True]
+
+
 def test_a_task_that_outlives_the_grace_is_abandoned_without_an_answer() -> None:
     app, release = TaskApp(), threading.Event()
 
