@@ -1,12 +1,13 @@
 """Attributes of queues, and the settings of the topics that queues are."""
 
 import json
+import time
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import KafkaError, KafkaException, Producer
 
 from tests.kafka_clients import new_topic, publish, wait_until
 from tests.processes import NodeProcess
@@ -58,6 +59,22 @@ def test_only_the_attributes_that_are_given_change_a_topic(sqs: Sqs, node: NodeP
         "delivery.lease.ms": "7000",
     }
     assert attributes_of(sqs, url)["ReceiveMessageWaitTimeSeconds"] == "5"
+
+
+def test_messages_that_are_older_than_their_queue_keeps_them_are_not_received(
+    sqs: Sqs, node: NodeProcess
+) -> None:
+    url = new_queue(sqs, MessageRetentionPeriod="60")
+    name = url.rpartition("/")[2]
+    now_ms = time.time_ns() // 1_000_000
+    producer = Producer({"bootstrap.servers": node.bootstrap})
+    producer.produce(name, value="too old", timestamp=now_ms - 61_000)
+    producer.produce(name, value="young", timestamp=now_ms)
+    producer.flush(60)
+
+    assert [each["Body"] for each in receive(sqs, url, count=10)] == ["young"]
+    sqs.set_queue_attributes(QueueUrl=url, Attributes={"MessageRetentionPeriod": "120"})
+    assert settings_of(node, url)["delivery.ttl.ms"] == "120000"
 
 
 def test_a_redrive_policy_that_is_taken_away_leaves_no_limit(sqs: Sqs, node: NodeProcess) -> None:

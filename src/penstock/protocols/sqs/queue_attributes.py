@@ -121,7 +121,9 @@ def topic_settings(given: Mapping[str, str]) -> dict[str, str]:
     """Return what given attributes mean to a topic; whatever else it is set to stays."""
     settings: dict[str, str] = {}
     if "MessageRetentionPeriod" in given:
-        settings["retention.ms"] = str(int(given["MessageRetentionPeriod"]) * 1_000)
+        # Retention deletes whole segments, later; a queue hands out nothing that is older.
+        kept_ms = str(int(given["MessageRetentionPeriod"]) * 1_000)
+        settings |= {"retention.ms": kept_ms, "delivery.ttl.ms": kept_ms}
     if "VisibilityTimeout" in given:
         # A lease of no time at all is one that ends at once.
         settings["delivery.lease.ms"] = str(max(1, int(given["VisibilityTimeout"]) * 1_000))
