@@ -4,6 +4,7 @@ Today's SDKs speak JSON. Requests are forms that are signed by botocore, and ans
 element by element, with those that the API reference shows.
 """
 
+import re
 from collections.abc import Iterator
 from typing import Any
 from urllib.parse import urlencode
@@ -12,7 +13,7 @@ from xml.etree import ElementTree as ET
 import boto3
 import httpx
 import pytest
-from botocore.auth import SigV4Auth
+from botocore.auth import SigV4Auth, SigV4QueryAuth
 from botocore.awsrequest import AWSRequest
 from botocore.credentials import Credentials
 from botocore.exceptions import ClientError
@@ -276,3 +277,45 @@ def test_what_is_not_signed_or_was_changed_on_the_way_is_refused(guarded: NodePr
         403,
         "SignatureDoesNotMatch",
     )
+
+
+def presigned(node: NodeProcess, path: str = "/", *, expires_s: int = 60, **fields: str) -> str:
+    """An address that was signed for somebody else to use."""
+    address = f"{node.http_url}{path}?{urlencode({**fields, 'Version': '2012-11-05'})}"
+    request = AWSRequest("GET", address, {}, b"")
+    credentials = Credentials(KEY, SECRET)
+    SigV4QueryAuth(credentials, "sqs", "us-east-1", expires=expires_s).add_auth(request)
+    return str(request.url)
+
+
+def test_a_signed_address_is_let_in_with_get(guarded: NodeProcess) -> None:
+    name = unique("queue")
+    url = text_of(ask(guarded, Action="CreateQueue", QueueName=name), "QueueUrl")
+    path = url.removeprefix(guarded.http_url)
+
+    for at, fields in (("/", {"QueueUrl": url}), (path, {})):
+        sent = httpx.get(
+            presigned(guarded, at, Action="SendMessage", MessageBody="a b+c~é", **fields)
+        )
+        received = httpx.get(presigned(guarded, at, Action="ReceiveMessage", **fields))
+
+        assert sent.status_code == 200, sent.text
+        assert text_of(ET.fromstring(received.text), "Body") == "a b+c~é"
+
+
+def test_a_signed_address_that_was_changed_or_has_expired_is_refused(guarded: NodeProcess) -> None:
+    def refusal(address: str) -> tuple[int, str]:
+        answer = httpx.get(address)
+        return answer.status_code, text_of(ET.fromstring(answer.text), "Code")
+
+    address = presigned(guarded, Action="ListQueues")
+    assert httpx.get(address).status_code == 200
+    wrong = (403, "SignatureDoesNotMatch")
+
+    assert refusal(address + "&QueueNamePrefix=a") == wrong
+    assert refusal(address.replace("X-Amz-Expires=60", "X-Amz-Expires=61")) == wrong
+    assert refusal(address[:-1] + "%C3%A9") == wrong
+    long_ago = re.sub("X-Amz-Date=[0-9]{8}", "X-Amz-Date=20200101", address)
+    assert refusal(long_ago) == wrong
+    too_long = address.replace("X-Amz-Expires=60", "X-Amz-Expires=604801")
+    assert refusal(too_long) == (400, "IncompleteSignature")

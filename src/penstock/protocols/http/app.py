@@ -115,7 +115,7 @@ def create_app(
     ]
     if queue_door is not None:
         routes += [
-            Route("/", through(queue_door), methods=["POST"]),
+            Route("/", through(queue_door), methods=["GET", "POST"]),
             Route("/{account:int}/{queue}", through(queue_door), methods=["GET", "POST"]),
         ]
     app = HttpApp(exception_handlers=_exception_handlers(failures))
