@@ -61,6 +61,22 @@ def test_only_the_attributes_that_are_given_change_a_topic(sqs: Sqs, node: NodeP
     assert attributes_of(sqs, url)["ReceiveMessageWaitTimeSeconds"] == "5"
 
 
+def test_another_delay_of_a_fifo_queue_holds_for_messages_that_wait(sqs: Sqs) -> None:
+    url = new_queue(sqs, ".fifo", FifoQueue="true", ContentBasedDeduplication="true")
+
+    def delayed(delay_s: int, *bodies: str) -> None:
+        sqs.set_queue_attributes(QueueUrl=url, Attributes={"DelaySeconds": str(delay_s)})
+        for body in bodies:
+            sqs.send_message(QueueUrl=url, MessageBody=body, MessageGroupId="group")
+
+    delayed(600, "1", "2", "3")
+    delayed(900)
+    assert attributes_of(sqs, url)["ApproximateNumberOfMessagesDelayed"] == "3"
+    delayed(0, "4")
+
+    assert [each["Body"] for each in receive(sqs, url)] == ["1", "2", "3", "4"]
+
+
 def test_messages_that_are_older_than_their_queue_keeps_them_are_not_received(
     sqs: Sqs, node: NodeProcess
 ) -> None:

@@ -24,6 +24,7 @@ from penstock.broker import (
 )
 from penstock.errors import GroupNotFound, InvalidSetting, TopicExists, TopicNotFound
 from penstock.ids import TopicPartition
+from penstock.protocols.sqs.delays import apply_delay
 from penstock.protocols.sqs.errors import SqsError
 from penstock.protocols.sqs.names import name_in_url, queue_arn, queue_url
 from penstock.protocols.sqs.options import SqsOptions
@@ -219,6 +220,8 @@ class QueueActions:
         batch_bytes_max = int(self._topic_settings(queue)["max.message.bytes"])
         changed |= wider_batches(given, batch_bytes_max=batch_bytes_max)
         await self._view.topics.change_settings(queue.name, changed, [])
+        if queue.is_fifo and "DelaySeconds" in given:
+            await apply_delay(self._view, queue.name, int(given["DelaySeconds"]))
         return {}
 
     async def delete(self, parameters: Mapping[str, Any], _: str) -> dict[str, Any]:

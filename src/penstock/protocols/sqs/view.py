@@ -13,6 +13,7 @@ from penstock.broker import (
     NewMessage,
     NewTopic,
     Published,
+    Scheduled,
     SettingValue,
     Statistics,
     Topic,
@@ -126,6 +127,16 @@ class ScheduleView(Protocol):
 
     async def clear(self, topic: str) -> int:
         """Cancel all of them."""
+
+    async def list(
+        self, topic: str, *, count_max: int = 100, after: str = ""
+    ) -> Sequence[Scheduled]:
+        """Return some in the order of their time, after a cursor."""
+
+    async def move(
+        self, topic: str, ids: Sequence[str], deliver_at_ms: int
+    ) -> Sequence[PenstockError | None]:
+        """Give messages another time; one that has passed releases them."""
 
 
 class SqsView(Protocol):
