@@ -19,6 +19,7 @@ from collections import OrderedDict
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
+from typing import NamedTuple
 
 from penstock.broker.queues import Queues
 from penstock.broker.share_settings import check_share_settings, queue_group_settings
@@ -49,6 +50,8 @@ from penstock.record import Record
 OPEN_EPOCH = 0
 CLOSE_EPOCH = -1
 _SESSIONS_MAX = 10_000
+# What Kafka's clients mean by no limit.
+_BYTES_MAX = 2**31 - 1
 
 
 class Acknowledgement(IntEnum):
@@ -114,6 +117,23 @@ class _Session:
             unsent = self.unsent.pop(partition.place, None)
             if unsent:
                 self.held.setdefault(partition.place, {}).update(unsent)
+
+
+class _Asked(NamedTuple):
+    """What a member asks for, and what is left of it when partitions have given some."""
+
+    session: _Session
+    group_id: str
+    member_id: str
+    records_max: int
+    bytes_max: int
+
+    def without(self, acquired: Sequence[Acquired]) -> "_Asked":
+        records = [each.record for each in acquired]
+        size_bytes = sum([len(each.value or b"") + len(each.key or b"") for each in records])
+        return self._replace(
+            records_max=self.records_max - len(acquired), bytes_max=self.bytes_max - size_bytes
+        )
 
 
 class ShareGroups:
@@ -391,16 +411,26 @@ class ShareGroups:
         return await queue.reject(group_id, returns)
 
     async def acquire(
-        self, group_id: str, member_id: str, *, records_max: int, wait_ms: int
+        self,
+        group_id: str,
+        member_id: str,
+        *,
+        records_max: int,
+        wait_ms: int,
+        bytes_max: int = _BYTES_MAX,
     ) -> list[SharePartition]:
-        """Lease records of the session's partitions to a member, waiting for the first."""
+        """Lease records of the session's partitions to a member, waiting for the first.
+
+        The first record goes out however large it is.
+        """
         session = self._sessions.get((group_id, member_id))
         if session is None:
             raise ShareSessionNotFound(f"the session of member {member_id!r} has ended")
+        asked = _Asked(session, group_id, member_id, records_max, bytes_max)
         loop = asyncio.get_running_loop()
         until_s = loop.time() + wait_ms / 1000
         while True:
-            found = await self._acquire_now(session, group_id, member_id, records_max)
+            found = await self._acquire_now(asked)
             if any(each.acquired or each.error for each in found) or loop.time() >= until_s:
                 session.hand_out(found)
                 return found
@@ -411,33 +441,24 @@ class ShareGroups:
                 by_node[here].append(place.partition)
             await self._queues.arrivals.wait(wanted, group_id, member_id, until_s=until_s)
 
-    async def _acquire_now(
-        self, session: _Session, group_id: str, member_id: str, records_max: int
-    ) -> list[SharePartition]:
-        places = list(session.places.items())
+    async def _acquire_now(self, asked: _Asked) -> list[SharePartition]:
+        places = list(asked.session.places.items())
         first = next(self._turn) % len(places) if places else 0
         found = []
-        left = records_max
         for place, topic_id in (*places[first:], *places[:first]):
             partition = SharePartition(place, topic_id)
             found.append(partition)
-            if left <= 0:
+            if asked.records_max <= 0 or asked.bytes_max <= 0:
                 continue
             try:
-                await self._acquire_from(session, group_id, member_id, partition, left)
+                await self._acquire_from(asked, partition)
             except PenstockError as error:
                 partition.error = error
-            left -= len(partition.acquired)
+            asked = asked.without(partition.acquired)
         return found
 
-    async def _acquire_from(
-        self,
-        session: _Session,
-        group_id: str,
-        member_id: str,
-        partition: SharePartition,
-        count_max: int,
-    ) -> None:
+    async def _acquire_from(self, asked: _Asked, partition: SharePartition) -> None:
+        group_id, member_id = asked.group_id, asked.member_id
         topic = self._cluster.metadata.topics.get(partition.place.topic)
         if topic is None or topic.public_id != partition.topic_id:
             raise TopicIdMismatch(f"there is no topic with id {partition.topic_id}")
@@ -447,11 +468,15 @@ class ShareGroups:
             await queue.create_group(group_id, queue.start_offset)
         await queue.wait_ready(group_id, member_id)
         delivery = queue.receive_nowait(
-            group_id, count_max=count_max, lease_ms=None, consumer=member_id
+            group_id,
+            count_max=asked.records_max,
+            bytes_max=asked.bytes_max,
+            lease_ms=None,
+            consumer=member_id,
         )
         if delivery is None:
             return
-        unsent = session.unsent.setdefault(partition.place, {})
+        unsent = asked.session.unsent.setdefault(partition.place, {})
         for record, attempt in zip(delivery.records, delivery.attempts, strict=True):
             unsent[record.offset] = delivery.number
             partition.acquired.append(Acquired(record, attempt))

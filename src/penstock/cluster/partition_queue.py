@@ -32,7 +32,7 @@ import msgspec
 
 from penstock.cluster.deliveries import Delivery, DeliveryHost, Return, Waiter
 from penstock.cluster.portions import Portion, Portions
-from penstock.cluster.recent_records import RecentRecords
+from penstock.cluster.recent_records import DELIVERY_BYTES_MAX, RecentRecords
 from penstock.cluster.replicated_log import ReplicatedLog
 from penstock.cluster.topic_machine import TopicMachine, encode_delivery, encode_start_moved
 from penstock.cluster.workplace import Workplace
@@ -209,10 +209,12 @@ class PartitionQueue:
         lease_ms: int | None,
         consumer: str,
         consumer_in_flight_max: int | None = None,
+        bytes_max: int = DELIVERY_BYTES_MAX,
     ) -> Delivery | None:
         """Hand out what is there now; None when nothing is, or the limits are reached.
 
-        A consumer may ask for a lower limit of messages in flight than the group gives it.
+        A consumer may ask for a lower limit of messages in flight than the group gives it, and
+        for fewer bytes than go out together.
         """
         self.log.check_serving()
         if self.ledger(group).floor < (start_offset := self.start_offset):
@@ -231,7 +233,7 @@ class PartitionQueue:
             room = dispatcher.room(consumer, settings)
             if room == 0:
                 return None
-            portion = self._take(desk, dispatcher, min(count_max, room), settings)
+            portion = self._take(desk, dispatcher, min(count_max, room), settings, bytes_max)
             if portion is None:
                 return None
             lease = settings.lease_ms if lease_ms is None else lease_ms
@@ -243,11 +245,18 @@ class PartitionQueue:
         return None
 
     def _take(
-        self, desk: _Desk, dispatcher: Dispatcher, count_max: int, settings: GroupSettings
+        self,
+        desk: _Desk,
+        dispatcher: Dispatcher,
+        count_max: int,
+        settings: GroupSettings,
+        bytes_max: int,
     ) -> Portion | None:
         end, now_ms = self.log.high_watermark, self._now_ms()
         try:
-            return self._portions.take(dispatcher, count_max, settings, end=end, now_ms=now_ms)
+            return self._portions.take(
+                dispatcher, count_max, settings, end=end, now_ms=now_ms, bytes_max=bytes_max
+            )
         except PenstockError:
             desk.dispatcher = None
             raise

@@ -43,26 +43,37 @@ class Portions:
         *,
         end: int,
         now_ms: int,
+        bytes_max: int = DELIVERY_BYTES_MAX,
     ) -> Portion | None:
         """Choose and read up to `count_max` messages below `end`; None when there is none.
 
+        The first one is taken however large it is.
+
         When it raises, what was picked is lost to this dispatcher, and another has to be built.
         """
+        bytes_max = min(bytes_max, DELIVERY_BYTES_MAX)
         fresh = dispatcher.pick_fresh(count_max, end=end, now_ms=now_ms)
         if fresh is None:
             picks = dispatcher.pick(count_max, end=end, now_ms=now_ms, key_of=self._key_of)
-            return self._read(dispatcher, picks, settings, now_ms) if picks else None
-        if not settings.ttl_ms and (records := self._records.read_plain(fresh)) is not None:
+            return self._read(dispatcher, picks, settings, now_ms, bytes_max) if picks else None
+        # A plain run is as large as a delivery may be.
+        is_bounded = settings.ttl_ms or bytes_max < DELIVERY_BYTES_MAX
+        if not is_bounded and (records := self._records.read_plain(fresh)) is not None:
             return Portion(now_ms, [fresh], records, [1] * len(records), [], [], is_plain=True)
         picks = [Pick(offset, 0) for offset in range(*fresh)]
-        return self._read(dispatcher, picks, settings, now_ms)
+        return self._read(dispatcher, picks, settings, now_ms, bytes_max)
 
     def _key_of(self, offset: int) -> int | None:
         record = self._records.get(offset)
         return None if record is None or record.key is None else crc32(record.key)
 
     def _read(
-        self, dispatcher: Dispatcher, picks: list[Pick], settings: GroupSettings, now_ms: int
+        self,
+        dispatcher: Dispatcher,
+        picks: list[Pick],
+        settings: GroupSettings,
+        now_ms: int,
+        bytes_max: int,
     ) -> Portion:
         """Read what was picked; put back what is too much, tell apart what is too old or gone."""
         offsets = [pick.offset for pick in picks]
@@ -78,7 +89,7 @@ class Portions:
                 expired.append(pick.offset)
                 continue
             size_bytes += len(record.value or b"") + len(record.key or b"")
-            if size_bytes > DELIVERY_BYTES_MAX and records:
+            if size_bytes > bytes_max and records:
                 dispatcher.put_back(offsets[len(records) + len(expired) :])
                 break
             records.append(record)

@@ -57,6 +57,39 @@ def test_a_member_that_leaves_gives_back_what_it_holds_although_a_topic_is_gone(
     run(scene())
 
 
+def test_a_member_gets_no_more_bytes_at_a_time_than_it_asks_for() -> None:
+    async def scene() -> list[list[int]]:
+        broker = await started_with(b"12345", b"67890", b"abcde" * 9, b"12345", b"67890")
+        await opened(broker, "member", connection=1)
+        offsets = []
+        for _ in range(4):
+            (found,) = await broker.share.acquire(
+                GROUP, "member", records_max=10, bytes_max=12, wait_ms=0
+            )
+            offsets.append([each.record.offset for each in found.acquired])
+        return offsets
+
+    # One that is larger goes out alone.
+    assert run(scene()) == [[0, 1], [2], [3, 4], []]
+
+
+def test_partitions_share_the_bytes_that_a_member_asks_for() -> None:
+    async def scene() -> list[int]:
+        broker = await started_with(b"12345", b"67890")
+        batch = memoryview(encode_batch([Record(0, 0, None, b"abcde")]))
+        await broker.publisher.publish(TopicPartition(TOPIC, 1), batch).offset
+        await opened(broker, "member", connection=1, partitions=2)
+        counts = []
+        for _ in range(3):
+            found = await broker.share.acquire(
+                GROUP, "member", records_max=10, bytes_max=5, wait_ms=0
+            )
+            counts.append(sum(len(each.acquired) for each in found))
+        return counts
+
+    assert run(scene()) == [1, 1, 1]
+
+
 async def acquired(broker: Broker, member: str) -> list[tuple[bytes | None, int]]:
     """Acquire what is there; the values, and how often each has gone out."""
     (found,) = await broker.share.acquire(GROUP, member, records_max=10, wait_ms=100)

@@ -134,6 +134,7 @@ async def _fetch(
                 group_id,
                 member_id,
                 records_max=max(1, min(_RECORDS_MAX, request.max_records)),
+                bytes_max=max(1, request.max_bytes),
                 wait_ms=milliseconds(request.max_wait),
             )
     except PenstockError as failure:
