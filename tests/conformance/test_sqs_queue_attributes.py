@@ -355,6 +355,24 @@ def test_a_queue_takes_messages_as_large_as_it_says(sqs: Sqs, delay: dict[str, i
     assert code == "InvalidParameterValue"
 
 
+def test_a_message_counts_as_it_is_however_its_sender_escapes_it(
+    sqs: Sqs, node: NodeProcess
+) -> None:
+    url = new_queue(sqs)
+    # Some SDKs write each of these characters like this, so that pages can hold the text.
+    escaped = "\\u003c" * LARGEST
+    body = f'{{"QueueUrl":"{url}","MessageBody":"{escaped}"}}'
+    headers = {
+        "Content-Type": "application/x-amz-json-1.0",
+        "X-Amz-Target": "AmazonSQS.SendMessage",
+    }
+
+    answer = httpx.post(node.http_url, content=body, headers=headers, timeout=60)
+
+    assert answer.status_code == 200, answer.text
+    assert receive(sqs, url)[0]["Body"] == "<" * LARGEST
+
+
 def test_the_attributes_of_messages_count_for_the_largest_message_and_batch(sqs: Sqs) -> None:
     url = new_queue(sqs)
     small = {"Id": "small", "MessageBody": "b" * 1_000}

@@ -16,7 +16,8 @@ from penstock.protocols.sqs.sending import SendActions
 from penstock.protocols.sqs.signatures import SignedRequest, check_signature
 from penstock.protocols.sqs.view import SqsView
 
-BODY_BYTES_MAX = 4 * 1024 * 1024
+# The largest batch where each of its bytes is escaped, as in `\u003c`, and room for the rest.
+BODY_BYTES_MAX = 8 * 1024 * 1024
 _RECEIVE = "ReceiveMessage"
 
 
