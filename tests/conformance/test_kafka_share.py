@@ -302,6 +302,26 @@ def test_positions_of_a_share_group_are_shown_set_and_forgotten(node: NodeProces
         assert poll(consumer)[0].value() == b"zero"
 
 
+def test_a_share_group_without_positions_is_there_until_it_is_deleted(
+    fresh_node: NodeProcess,
+) -> None:
+    topic, group = new_topic(fresh_node), new_group(fresh_node)
+    publish(fresh_node, topic, [b"one"])
+    with open_share_consumer(fresh_node, group, topic) as consumer:
+        poll(consumer)
+
+    assert forget_offsets(fresh_node, group, topic) == (ErrorCode.none, [ErrorCode.none])
+    assert ask_listed(fresh_node)[group] == ("share", "Empty")
+    admin = new_admin(fresh_node)
+    admin.delete_topics([topic])[topic].result(DEADLINE_S)
+    fresh_node.kill()
+    fresh_node.start()
+    assert ask_listed(fresh_node)[group] == ("share", "Empty")
+
+    assert delete_group(fresh_node, group) is ErrorCode.none
+    assert group not in ask_listed(fresh_node)
+
+
 def test_offsets_of_a_share_group_that_does_not_exist_are_not_found(node: NodeProcess) -> None:
     topic = new_topic(node)
     group = unique("share")

@@ -164,6 +164,7 @@ class ShareGroups:
         metadata = self._cluster.metadata
         return group_id in metadata.share_groups and (
             group_id in self._groups
+            or group_id in metadata.joined_share_groups
             or any(group_id in topic.groups for topic in metadata.topics.values())
         )
 
@@ -221,8 +222,8 @@ class ShareGroups:
             for name, topic in self._cluster.metadata.topics.items()
         }
         epoch, assignment = group.heartbeat(beat, topics, self._steady_ms())
-        if group_id not in self._cluster.metadata.share_groups:
-            await self._cluster.change(ConfigureShareGroup(group_id))
+        if group.members and group_id not in self._cluster.metadata.joined_share_groups:
+            await self._cluster.change(ConfigureShareGroup(group_id, has_joined=True))
         for name in beat.topics or ():
             await self._make_sure_of(name, group_id)
         if not group.members:

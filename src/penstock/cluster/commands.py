@@ -110,6 +110,8 @@ class ConfigureShareGroup(msgspec.Struct, frozen=True, tag="configure_share_grou
     group: str
     changed: dict[str, str] = {}
     removed: list[str] = []
+    has_joined: bool = False
+    """A member is there; a group that is only told something may become one of any kind."""
 
 
 class ForgetShareGroup(msgspec.Struct, frozen=True, tag="forget_share_group"):

@@ -86,6 +86,7 @@ class _Snapshot(msgspec.Struct, frozen=True):
     next_group: int
     share_groups: dict[str, dict[str, str]] = {}
     last_fence: int = 0
+    joined_share_groups: list[str] = []
 
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -105,6 +106,7 @@ class ClusterMetadata(RecordlessMachine):
         self.nodes: dict[int, Node] = {}
         self.draining: set[int] = set()
         self.share_groups: dict[str, dict[str, str]] = {}
+        self.joined_share_groups: set[str] = set()
         self.shards: list[Replicas] = []
         self._next_group = FIRST_TOPIC_GROUP
         self._topics: dict[str, Topic] = {}
@@ -212,6 +214,7 @@ class ClusterMetadata(RecordlessMachine):
                 return None
             case ForgetShareGroup(group):
                 self.share_groups.pop(group, None)
+                self.joined_share_groups.discard(group)
                 return None
             case ForgetGroup():
                 return self._forget_group(command)
@@ -361,6 +364,8 @@ class ClusterMetadata(RecordlessMachine):
         for name in command.removed:
             settings.pop(name, None)
         self.share_groups[command.group] = settings
+        if command.has_joined:
+            self.joined_share_groups.add(command.group)
 
     def _forget_group(self, command: ForgetGroup) -> Topic:
         topic = self.topic_by_id(command.topic_id)
@@ -488,6 +493,7 @@ class ClusterMetadata(RecordlessMachine):
                 self._next_group,
                 self.share_groups,
                 self.last_fence,
+                sorted(self.joined_share_groups),
             )
         )
 
@@ -500,6 +506,7 @@ class ClusterMetadata(RecordlessMachine):
         self.shards = snapshot.shards
         self._next_group = snapshot.next_group
         self.share_groups = snapshot.share_groups
+        self.joined_share_groups = set(snapshot.joined_share_groups)
         self._topics = {topic.name: topic for topic in snapshot.topics}
         self._names = {topic.topic_id: topic.name for topic in snapshot.topics}
         self._deleted = dict.fromkeys(snapshot.deleted)
