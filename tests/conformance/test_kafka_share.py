@@ -153,14 +153,15 @@ def test_a_group_begins_at_the_end_unless_it_was_told_otherwise(node: NodeProces
 
 
 def test_settings_of_a_group_can_be_described_and_are_checked(node: NodeProcess) -> None:
-    group = new_group(node, **{"share.record.lock.duration.ms": "5000"})
+    given = {"share.record.lock.duration.ms": "5000", "share.isolation.level": "read_committed"}
+    group = new_group(node, **given)
     resource = ConfigResource(ResourceType.GROUP, group)
 
     admin = new_admin(node)
     (future,) = admin.describe_configs([resource]).values()
     settings = {name: entry.value for name, entry in future.result(DEADLINE_S).items()}
 
-    assert settings["share.record.lock.duration.ms"] == "5000"
+    assert {name: settings[name] for name in given} == given
     assert settings["share.auto.offset.reset"] == "earliest"
 
 

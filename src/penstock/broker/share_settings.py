@@ -8,6 +8,7 @@ from penstock.errors import InvalidSetting
 _RESET = "share.auto.offset.reset"
 _LOCK = "share.record.lock.duration.ms"
 _DELIVERIES = "share.delivery.count.limit"
+_ISOLATION = "share.isolation.level"
 _DIGITS_MAX = 9
 
 
@@ -34,6 +35,8 @@ SHARE_SETTINGS: Mapping[str, ShareSetting] = {
     _RESET: ShareSetting("latest", choices=("earliest", "latest")),
     _LOCK: ShareSetting("30000", least=1_000, most=3_600_000),
     _DELIVERIES: ShareSetting("5", least=2, most=1_000),
+    # Without transactions, what is in the log is committed.
+    _ISOLATION: ShareSetting("read_uncommitted", choices=("read_uncommitted", "read_committed")),
 }
 
 
