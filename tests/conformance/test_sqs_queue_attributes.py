@@ -7,9 +7,10 @@ from typing import Any
 
 import httpx
 import pytest
+from botocore.exceptions import ClientError
 from confluent_kafka import KafkaError, KafkaException, Producer
 
-from tests.kafka_clients import new_topic, publish, wait_until
+from tests.kafka_clients import create_topic, new_topic, publish, unique, wait_until
 from tests.processes import NodeProcess
 from tests.sqs_clients import Sqs, arn_of, attributes_of, new_queue, new_sqs, receive, refused
 
@@ -59,6 +60,23 @@ def test_only_the_attributes_that_are_given_change_a_topic(sqs: Sqs, node: NodeP
         "delivery.lease.ms": "7000",
     }
     assert attributes_of(sqs, url)["ReceiveMessageWaitTimeSeconds"] == "5"
+
+
+def test_a_topic_that_keeps_no_order_is_not_taken_for_a_fifo_queue(
+    sqs: Sqs, node: NodeProcess
+) -> None:
+    def create(partitions: int, **settings: str) -> str:
+        name = unique("queue") + ".fifo"
+        create_topic(node, name, partitions=partitions, **settings)
+        try:
+            sqs.create_queue(QueueName=name, Attributes={"FifoQueue": "true"})
+        except ClientError as error:
+            return str(error.response["Error"]["Message"])
+        return ""
+
+    assert "FifoQueue" in create(1)
+    assert "DeduplicationScope" in create(2, delivery_order="key")
+    assert create(1, delivery_order="key") == ""
 
 
 def test_another_delay_of_a_fifo_queue_holds_for_messages_that_wait(sqs: Sqs) -> None:

@@ -170,11 +170,17 @@ class QueueActions:
         shown = self._shown(queue)
         for name, value in attributes.items():
             if shown.get(name, default_of(name)) != value:
-                raise SqsError(
-                    SqsError.QUEUE_EXISTS,
-                    "A queue already exists with the same name and a different value for attribute"
-                    f" {name}",
-                )
+                raise _differs(f"attribute {name}")
+        if not queue.is_fifo:
+            return
+        # A topic of such a name that was made elsewhere does not keep what the name promises.
+        if self._topic_settings(queue)["delivery.order"] == "parallel":
+            raise _differs("attribute FifoQueue: its topic has the delivery.order parallel")
+        if queue.topic.partitions > 1 and not queue.deduplicates_in_groups:
+            raise _differs(
+                "attribute DeduplicationScope: duplicates are known within a partition, and its"
+                f" topic has {queue.topic.partitions}"
+            )
 
     def _check_dead_letters(self, name: str, attributes: Mapping[str, str]) -> None:
         policy = read_redrive_policy(attributes.get("RedrivePolicy", ""))
@@ -363,6 +369,13 @@ class QueueActions:
         self.of(parameters)
         text_of(parameters, "Label")
         return {}
+
+
+def _differs(what: str) -> SqsError:
+    return SqsError(
+        SqsError.QUEUE_EXISTS,
+        f"A queue already exists with the same name and a different value for {what}",
+    )
 
 
 def _check_scope(queue: Queue, given: Mapping[str, str]) -> None:
