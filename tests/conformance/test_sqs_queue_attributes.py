@@ -2,6 +2,7 @@
 
 import json
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -60,6 +61,27 @@ def test_only_the_attributes_that_are_given_change_a_topic(sqs: Sqs, node: NodeP
         "delivery.lease.ms": "7000",
     }
     assert attributes_of(sqs, url)["ReceiveMessageWaitTimeSeconds"] == "5"
+
+
+def test_changes_of_a_queue_at_the_same_time_keep_each_other(sqs: Sqs) -> None:
+    url = new_queue(sqs)
+    attributes = {"VisibilityTimeout": "11", "DelaySeconds": "5", "MaximumMessageSize": "2048"}
+    tags = {f"tag-{number}": "kept" for number in range(12)}
+
+    with ThreadPoolExecutor(len(attributes) + len(tags)) as threads:
+        changes = [
+            threads.submit(sqs.set_queue_attributes, QueueUrl=url, Attributes={name: value})
+            for name, value in attributes.items()
+        ] + [
+            threads.submit(sqs.tag_queue, QueueUrl=url, Tags={name: value})
+            for name, value in tags.items()
+        ]
+        for change in changes:
+            change.result()
+
+    shown = attributes_of(sqs, url)
+    assert {name: shown[name] for name in attributes} == attributes
+    assert sqs.list_queue_tags(QueueUrl=url)["Tags"] == tags
 
 
 def test_a_topic_that_keeps_no_order_is_not_taken_for_a_fifo_queue(

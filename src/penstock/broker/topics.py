@@ -123,9 +123,18 @@ class Topics:
             await self._cluster.topics.grow(topic, partitions, placement)
 
     async def change_settings(
-        self, name: str, changed: dict[str, str], removed: list[str], *, dry_run: bool = False
+        self,
+        name: str,
+        changed: dict[str, str],
+        removed: list[str],
+        *,
+        expected: dict[str, str | None] | None = None,
+        dry_run: bool = False,
     ) -> None:
-        """Set some settings and return others to their default."""
+        """Set some settings and return others to their default.
+
+        Raises `Conflict` when a setting is not as expected, because another was faster.
+        """
         topic = self._cluster.metadata.topic(name)
         check_settings(changed)
         check_given_settings(name, changed)
@@ -134,7 +143,7 @@ class Topics:
         if unknown:
             raise InvalidSetting("; ".join(map(no_setting, unknown)))
         if not dry_run:
-            await self._cluster.topics.change_settings(topic, changed, removed)
+            await self._cluster.topics.change_settings(topic, changed, removed, expected)
 
     def settings(self, name: str) -> list[SettingValue]:
         """Return all settings of a topic, given or not."""

@@ -93,6 +93,8 @@ class ChangeSettings(msgspec.Struct, frozen=True, tag="change_settings"):
     topic_id: uuid.UUID
     changed: dict[str, str]
     removed: list[str]
+    expected: dict[str, str | None] = {}
+    """What some settings are, or that they are not given; else the change is refused."""
 
 
 class ConfigureGroup(msgspec.Struct, frozen=True, tag="configure_group"):

@@ -343,6 +343,9 @@ class ClusterMetadata(RecordlessMachine):
     def _change(self, command: ChangeSettings) -> Topic:
         topic = self.topic_by_id(command.topic_id)
         check_settings(command.changed)
+        for name, value in command.expected.items():
+            if topic.settings.get(name) != value:
+                raise Conflict(f"{name} of topic {topic.name!r} is another one by now")
         settings = {**topic.settings, **command.changed}
         for name in command.removed:
             settings.pop(name, None)

@@ -55,10 +55,14 @@ class TopicChanges:
         return grown
 
     async def change_settings(
-        self, topic: Topic, changed: dict[str, str], removed: list[str]
+        self,
+        topic: Topic,
+        changed: dict[str, str],
+        removed: list[str],
+        expected: dict[str, str | None] | None = None,
     ) -> Topic:
         """Change settings of a topic; running partitions follow at once."""
-        command = ChangeSettings(topic.topic_id, changed, removed)
+        command = ChangeSettings(topic.topic_id, changed, removed, expected or {})
         result: Topic = await self._changes.change(command)
         await self._followed()
         return result

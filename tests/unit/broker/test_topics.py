@@ -8,6 +8,7 @@ from msgspec import structs
 from penstock.broker import Broker, NewTopic
 from penstock.cluster.commands import RegisterNode
 from penstock.errors import (
+    Conflict,
     InvalidPartitionCount,
     InvalidReplication,
     InvalidSetting,
@@ -108,6 +109,25 @@ def test_a_topic_cannot_shrink_and_a_missing_one_cannot_grow() -> None:
             await broker.topics.grow("nothing", 2)
         await broker.topics.grow("orders", 3)
         assert len(broker.partitions) == 3
+
+    run(scene())
+
+
+def test_a_change_that_expects_other_settings_is_refused() -> None:
+    async def scene() -> None:
+        broker = await started()
+        change, old = broker.topics.change_settings, {"retention.ms": "1"}
+        await change("orders", old, [], expected={"retention.ms": None})
+
+        for expected in (None, "2"):
+            with pytest.raises(Conflict, match=r"retention\.ms of topic 'orders' is another one"):
+                await change(
+                    "orders", {"retention.ms": "3"}, [], expected={"retention.ms": expected}
+                )
+        assert broker.metadata.topic("orders").settings == old
+
+        await change("orders", {"retention.ms": "3"}, [], expected={"retention.ms": "1"})
+        assert broker.metadata.topic("orders").settings == {"retention.ms": "3"}
 
     run(scene())
 

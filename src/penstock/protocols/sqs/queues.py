@@ -1,7 +1,8 @@
 """Queues as a whole: create, find, list, look at, change, purge and delete them; tags."""
 
+import asyncio
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import msgspec
@@ -22,7 +23,14 @@ from penstock.broker import (
     kept_texts,
     read_redrive_policy,
 )
-from penstock.errors import GroupNotFound, InvalidSetting, TopicExists, TopicNotFound
+from penstock.errors import (
+    Conflict,
+    GroupNotFound,
+    InvalidSetting,
+    TopicExists,
+    TopicNotFound,
+    Unavailable,
+)
 from penstock.ids import TopicPartition
 from penstock.protocols.sqs.delays import apply_delay
 from penstock.protocols.sqs.errors import SqsError
@@ -46,6 +54,10 @@ from penstock.protocols.sqs.view import SqsView
 
 GROUP = "sqs"
 _LIST_MAX = 1_000
+# Settings of a topic that hold more than one thing.
+_WHOLES = (ATTRIBUTES_SETTING, TAGS_SETTING)
+_CHANGE_ATTEMPTS_MAX = 100
+_CHANGE_PAUSE_S = 0.02
 
 
 class Queue:
@@ -218,17 +230,35 @@ class QueueActions:
         if "FifoQueue" in given and (given["FifoQueue"] == "true") != queue.is_fifo:
             raise SqsError(SqsError.INVALID_ATTRIBUTE_NAME, "FifoQueue cannot be changed")
         _check_scope(queue, given)
-        if not QUEUE_CHOICES.keys().isdisjoint(given):
-            check_throughput(queue.attributes | given)
         self._check_dead_letters(queue.name, given)
-        now_s = str(self._view.now_ms() // 1_000)
-        changed = topic_settings(given) | _kept(queue.attributes | given | {QUEUE_MODIFIED: now_s})
-        batch_bytes_max = int(self._topic_settings(queue)["max.message.bytes"])
-        changed |= wider_batches(given, batch_bytes_max=batch_bytes_max)
-        await self._view.topics.change_settings(queue.name, changed, [])
+        await self._change(queue, lambda found: self._with_attributes(found, given))
         if queue.is_fifo and "DelaySeconds" in given:
             await apply_delay(self._view, queue.name, int(given["DelaySeconds"]))
         return {}
+
+    def _with_attributes(self, queue: Queue, given: dict[str, str]) -> dict[str, str]:
+        if not QUEUE_CHOICES.keys().isdisjoint(given):
+            check_throughput(queue.attributes | given)
+        now_s = str(self._view.now_ms() // 1_000)
+        changed = topic_settings(given) | _kept(queue.attributes | given | {QUEUE_MODIFIED: now_s})
+        batch_bytes_max = int(self._topic_settings(queue)["max.message.bytes"])
+        return changed | wider_batches(given, batch_bytes_max=batch_bytes_max)
+
+    async def _change(self, queue: Queue, changed: Callable[[Queue], dict[str, str]]) -> None:
+        """Change settings that hold several things; what others change meanwhile is kept."""
+        for _ in range(_CHANGE_ATTEMPTS_MAX):
+            settings = changed(queue)
+            given = queue.topic.settings
+            expected = {name: given.get(name) for name in _WHOLES if name in settings}
+            try:
+                await self._view.topics.change_settings(queue.name, settings, [], expected=expected)
+            except Conflict:
+                # This node may have to hear of the other change first.
+                await asyncio.sleep(_CHANGE_PAUSE_S)
+                queue = self.find(queue.name)
+            else:
+                return
+        raise Unavailable(f"queue {queue.name} is being changed by many at the same time")
 
     async def delete(self, parameters: Mapping[str, Any], _: str) -> dict[str, Any]:
         """DeleteQueue."""
@@ -346,18 +376,20 @@ class QueueActions:
     async def tag(self, parameters: Mapping[str, Any], _: str) -> dict[str, Any]:
         """TagQueue."""
         queue = self.of(parameters)
-        await self._set_tags(queue, queue.tags | map_of(parameters, "Tags"))
+        given = map_of(parameters, "Tags")
+        await self._change(queue, lambda found: _kept_tags(found.tags | given))
         return {}
 
     async def untag(self, parameters: Mapping[str, Any], _: str) -> dict[str, Any]:
         """UntagQueue."""
         queue = self.of(parameters)
         gone = texts_of(parameters, "TagKeys")
-        await self._set_tags(queue, {key: queue.tags[key] for key in queue.tags if key not in gone})
-        return {}
 
-    async def _set_tags(self, queue: Queue, tags: Mapping[str, str]) -> None:
-        await self._view.topics.change_settings(queue.name, _kept_tags(tags), [])
+        def without(found: Queue) -> dict[str, str]:
+            return _kept_tags({key: found.tags[key] for key in found.tags if key not in gone})
+
+        await self._change(queue, without)
+        return {}
 
     async def list_tags(self, parameters: Mapping[str, Any], _: str) -> dict[str, Any]:
         """ListQueueTags."""

@@ -34,8 +34,18 @@ class TopicsView(Protocol):
     async def delete(self, name: str) -> None:
         """Delete a topic with all its records."""
 
-    async def change_settings(self, name: str, changed: dict[str, str], removed: list[str]) -> None:
-        """Set some settings and return others to their default."""
+    async def change_settings(
+        self,
+        name: str,
+        changed: dict[str, str],
+        removed: list[str],
+        *,
+        expected: dict[str, str | None] | None = None,
+    ) -> None:
+        """Set some settings and return others to their default.
+
+        Raises `Conflict` when a setting is not as expected, because another was faster.
+        """
 
     def settings(self, name: str) -> list[SettingValue]:
         """Return all settings of a topic, given or not."""
