@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from penstock.broker import MOVE_RATE_MAX, TASKS_KEPT, AskedMove, Topic
+from penstock.errors import Conflict, Unavailable
 from penstock.protocols.sqs.errors import SqsError
 from penstock.protocols.sqs.move_tasks import MoveTask, tasks_of, with_asked
 from penstock.protocols.sqs.names import name_in_arn, queue_arn
@@ -69,7 +70,13 @@ class MoveActions:
 
     async def _ask(self, topic: Topic, handle: str, asked: AskedMove) -> None:
         changed = with_asked(topic, handle, asked)
-        await self._view.topics.change_settings(topic.name, changed, [])
+        expected = {name: topic.settings.get(name) for name in changed}
+        try:
+            await self._view.topics.change_settings(topic.name, changed, [], expected=expected)
+        except Conflict:
+            raise Unavailable(
+                f"another task of {topic.name} was started or cancelled at this moment"
+            ) from None
 
     def _source(self, parameters: Mapping[str, Any]) -> Queue:
         arn = text_of(parameters, "SourceArn")

@@ -1,12 +1,18 @@
 """Move tasks through the verbs of a node that dies while it carries them out."""
 
 import asyncio
+import json
 
 from penstock.broker import AskedMove, Broker, MoveProgress, NewMessage, NewTopic
 from penstock.cluster import Leader
+from penstock.errors import Unavailable
 from penstock.ids import NodeId
 from penstock.protocols.sqs.move_tasks import tasks_of, with_asked
 from penstock.protocols.sqs.mover import Mover
+from penstock.protocols.sqs.moving import MoveActions
+from penstock.protocols.sqs.names import queue_arn
+from penstock.protocols.sqs.options import SqsOptions
+from penstock.protocols.sqs.queues import QueueActions
 from tests.unit.broker.brokers import started
 from tests.unit.cluster.workplaces import LoopClock, SimMachine, run
 
@@ -105,3 +111,30 @@ def test_a_task_is_not_over_while_a_partition_cannot_be_asked() -> None:
         moving.cancel()
 
     run(scene())
+
+
+def test_of_moves_that_are_started_at_the_same_time_one_is_accepted() -> None:
+    async def scene() -> tuple[list[str], list[str]]:
+        broker = await started()
+        options = SqsOptions("000000000000", "us-east-1", 0, 1_048_576)
+        queues = QueueActions(broker, options)
+        await queues.create({"QueueName": "dead"}, "")
+        arn = queue_arn(options, "dead")
+        policy = json.dumps({"deadLetterTargetArn": arn, "maxReceiveCount": 1})
+        source = {"QueueName": "source", "Attributes": {"RedrivePolicy": policy}}
+        await queues.create(source, "")
+        moving = MoveActions(broker, queues, options, on_started=lambda: None)
+
+        answers = await asyncio.gather(
+            *(moving.start({"SourceArn": arn}, "") for _ in range(3)), return_exceptions=True
+        )
+
+        refused = [each for each in answers if isinstance(each, BaseException)]
+        assert all(isinstance(each, Unavailable) for each in refused)
+        handles = [each["TaskHandle"] for each in answers if not isinstance(each, BaseException)]
+        return handles, [task.handle for task in tasks_of(broker.topics.find("dead"))]
+
+    accepted, kept = run(scene())
+
+    assert len(accepted) == 1
+    assert kept == accepted
