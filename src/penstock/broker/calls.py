@@ -48,7 +48,8 @@ class Calls:
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
         self._verbs: dict[str, _Verb] = {}
-        self._asked: set[_Asked] = set()
+        # In the order in which they were asked, so that simulations can be repeated.
+        self._asked: dict[_Asked, None] = {}
         self._is_look_planned = False
         cluster.on_call = self._called
         cluster.leaders.watch(self._leaders_changed)
@@ -119,7 +120,7 @@ class Calls:
     ) -> Reply:
         limit = asyncio.timeout(None)
         asked = _Asked(self._cluster.replicas_of(place).group, leader, limit)
-        self._asked.add(asked)
+        self._asked[asked] = None
         try:
             async with limit:
                 return await self._ask_other(leader, verb, request, reply, answer_s=answer_s)
@@ -128,7 +129,7 @@ class Calls:
                 f"node {leader} was asked, does not lead {place} any more, and has not answered"
             ) from error
         finally:
-            self._asked.discard(asked)
+            del self._asked[asked]
 
     def _leaders_changed(self) -> None:
         """Look once for all that change in a moment: a node that dies leads many groups."""

@@ -329,9 +329,10 @@ class Fleet:
             return f"group {replicas.group} is open on {len(logs)} of {replicas.nodes}"
         if {log.applied_index for log in logs} != {logs[0].raft.last_index}:
             return f"group {replicas.group} has applied {[log.applied_index for log in logs]}"
-        voters = {tuple(each) for each in logs[0].raft.membership.voters}
-        if voters != set(replicas.members):
-            return f"group {replicas.group} has the voters {voters}, {replicas.members} are wanted"
+        for log in logs:
+            voters = {tuple(each) for each in log.raft.membership.voters}
+            if voters != set(replicas.members):
+                return f"{log.name} has the voters {voters}, {replicas.members} are wanted"
         if not any(log.is_serving for log in logs):
             return f"group {replicas.group} has no leader"
         return ""
