@@ -77,5 +77,6 @@ def test_a_script_ends_well(script: Callable[[], None]) -> None:
     script()
 
 
-def test_a_seed_gives_the_same_history_in_every_process() -> None:
-    assert len(traces("--fleet", "--seed", "5", "--events", "12000")) == 1
+@pytest.mark.parametrize("seed", [5, 12, 14])
+def test_a_seed_gives_the_same_history_in_every_process(seed: int) -> None:
+    assert len(traces("--fleet", "--seed", str(seed), "--events", "12000")) == 1

@@ -9,7 +9,7 @@ another was faster.
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 
 import msgspec
@@ -64,10 +64,11 @@ class Arrivals:
         self._cluster = cluster
         self._calls = calls
         self._watches: dict[tuple[int, str, str], _Watch] = {}
-        self._waiters: set[Waiter] = set()
+        # In the order in which they came, which is also that in which they are woken.
+        self._waiters: dict[Waiter, None] = {}
         # Of those, who waits for a topic that is not there yet, or for a partition's leader.
-        self._for_topics: set[Waiter] = set()
-        self._for_leaders: set[Waiter] = set()
+        self._for_topics: dict[Waiter, None] = {}
+        self._for_leaders: dict[Waiter, None] = {}
         self._is_over = False
         cluster.metadata.watch(lambda: _wake(self._for_topics))
         cluster.leaders.watch(lambda: _wake(self._for_leaders))
@@ -99,14 +100,14 @@ class Arrivals:
                 else:
                     watches.append(self._watch(node, topic, group, partitions))
         if any(self._lacks_leader(topic, by_node) for topic, by_node in wanted.items()):
-            self._for_leaders.add(waiter)
+            self._for_leaders[waiter] = None
         if awaits_topics:
-            self._for_topics.add(waiter)
+            self._for_topics[waiter] = None
         try:
             await self._wait(arrival, waiter, local, watches, group, until_s=until_s)
         finally:
-            self._for_topics.discard(waiter)
-            self._for_leaders.discard(waiter)
+            self._for_topics.pop(waiter, None)
+            self._for_leaders.pop(waiter, None)
 
     def _lacks_leader(self, topic: str, by_node: dict[int, list[int]]) -> bool:
         known = sum(len(partitions) for partitions in by_node.values())
@@ -124,7 +125,7 @@ class Arrivals:
     ) -> None:
         self._check_open()
         loop = asyncio.get_running_loop()
-        self._waiters.add(waiter)
+        self._waiters[waiter] = None
         for queue in local:
             queue.watch(group, waiter)
         for watch in watches:
@@ -136,7 +137,7 @@ class Arrivals:
                 await arrival.wait()
         finally:
             timer.cancel()
-            self._waiters.discard(waiter)
+            self._waiters.pop(waiter, None)
             for queue in local:
                 queue.unwatch(group, waiter)
             for watch in watches:
@@ -224,7 +225,7 @@ class Arrivals:
         return False
 
 
-def _wake(waiters: set[Waiter]) -> None:
+def _wake(waiters: Iterable[Waiter]) -> None:
     """Let them look anew."""
     for waiter in list(waiters):
         waiter.wake()

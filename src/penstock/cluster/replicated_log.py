@@ -126,7 +126,7 @@ class ReplicatedLog:
         self._is_closed = False
         self.is_serving = False
         """True on a leader that has applied everything that was committed before its term."""
-        self._watchers: set[Callable[[], None]] = set()
+        self._watchers: dict[Callable[[], None], None] = {}
         self._applied_waiters = AppliedWaiters(workplace.loop)
         self._current_reads = CurrentReads(workplace.loop)
         self.is_snapshotting = False
@@ -700,11 +700,11 @@ class ReplicatedLog:
 
     def watch(self, notify: Callable[[], None]) -> None:
         """Call `notify` after each commit of a leader, and when reading ends, until `unwatch`."""
-        self._watchers.add(notify)
+        self._watchers[notify] = None
 
     def unwatch(self, notify: Callable[[], None]) -> None:
         """Undo `watch`."""
-        self._watchers.discard(notify)
+        self._watchers.pop(notify, None)
 
     def _wake_watchers(self) -> None:
         for notify in tuple(self._watchers):
