@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -158,6 +159,25 @@ def test_retention_takes_what_is_archived_and_a_read_has_it_all(
     assert all(each.reported == each.archived == 100 for each in status.partitions)
     verdicts = verify_archive(node.bootstrap, client.archives.get(topic), {})
     assert all(each.is_sound(compacts=False) and each.records == 100 for each in verdicts)
+
+
+def test_retention_may_take_what_is_being_verified(
+    spark: SparkSession, node: NodeProcess, client: Client, tmp_path: Path
+) -> None:
+    topic = archived_topic(client, tmp_path, retention_bytes="6000", retention_ms="-1")
+    publish_numbers(node, topic, range(200))
+    archive(spark, node, topic)
+    for number in (0, 1):
+        wait_until(lambda at=number: client.topic(topic).partitions[at].start > 0, "segments go")
+    state = client.archives.get(topic)
+    as_it_was = replace(
+        state, partitions=tuple(replace(each, start=0) for each in state.partitions)
+    )
+
+    verdicts = verify_archive(node.bootstrap, as_it_was, {})
+
+    assert all(each.is_sound(compacts=False) and each.records == 100 for each in verdicts)
+    assert all(0 < each.compared < 100 for each in verdicts)
 
 
 @pytest.mark.crash

@@ -7,7 +7,7 @@ archive alone, offsets must be strictly increasing.
 """
 
 import hashlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from penstock.client import ArchiveState
 from penstock.spark.archive_reading import ArchiveReader
 from penstock.spark.archive_table import ArchivedTopicId, ArchiveLocation, ArchiveTable
-from penstock.spark.fetching import read_range
+from penstock.spark.fetching import RangeReader
 from penstock.spark.ranges import FetchSettings, RecordRange
 from penstock.spark.schema import COLUMNS_WITH_HEADERS, arrow_schema
 
@@ -70,12 +70,33 @@ def verify_partition(
     """Check the archive of one partition; `records` is what the log holds."""
     verdict = _verify_alone(archive, records)
     shared = replace(records, end=min(records.end, archive.end(records.partition)))
-    at = shared.start
-    for batch in _log_batches(bootstrap, shared, settings):
+    # What retention takes before it is read here, the archive alone answers for from then on.
+    reader = RangeReader(bootstrap, shared, replace(settings, fails_on_data_loss=False))
+    try:
+        while (at := reader.offset) < shared.end:
+            fetched = reader.fetch()
+            if fetched is not None:
+                logged = fetched.record_batches((at, shared.end), _COMPARED)
+                covered = replace(shared, start=at, end=min(reader.offset, shared.end))
+                verdict = _verify_beside(verdict, archive, covered, logged)
+    finally:
+        reader.close()
+    return verdict
+
+
+def _verify_beside(
+    verdict: Verdict,
+    archive: ArchiveReader,
+    records: RecordRange,
+    logged: Iterable[pa.RecordBatch],
+) -> Verdict:
+    """Compare a range with what the log holds of it."""
+    at = records.start
+    for batch in logged:
         stop = int(batch["offset"][-1].as_py()) + 1
-        verdict = _compare(verdict, _archived(archive, replace(shared, start=at, end=stop)), batch)
+        verdict = _compare(verdict, _archived(archive, replace(records, start=at, end=stop)), batch)
         at = stop
-    left = _archived(archive, replace(shared, start=at))
+    left = _archived(archive, replace(records, start=at))
     return replace(verdict, only_in_archive=verdict.only_in_archive + left.num_rows)
 
 
@@ -144,21 +165,6 @@ def _bytes_of(column: pa.Array) -> memoryview:
     edges = np.frombuffer(ends, np.int32)
     begin, stop = edges[column.offset], edges[column.offset + len(column)]
     return memoryview(contents)[begin:stop]
-
-
-def _log_batches(
-    bootstrap: str, records: RecordRange, settings: FetchSettings
-) -> Iterator[pa.RecordBatch]:
-    if len(records):
-        yield from read_range(
-            bootstrap,
-            records.topic,
-            records.partition,
-            records.start,
-            records.end,
-            columns=_COMPARED,
-            settings=settings,
-        )
 
 
 def _archived(archive: ArchiveReader, records: RecordRange) -> pa.Table:
