@@ -139,6 +139,9 @@ class Node(Computer):
         self.watermark_seen = 0
         self.led_term = -1
         self.durable_term = 0
+        # What its messages have revealed in all lives.
+        self.revealed_term = 0
+        self.revealed_vote = (-1, -1)
         self._network = network
         self._paths: dict[tuple[int, str], Path] = {}
         self._lonely_ticks = 0
@@ -204,6 +207,7 @@ class Node(Computer):
             hold_s=_HOLD_S,
         )
         log.on_snapshot_wanted = self._copy
+        self.referee.check_remembers(self)
         self.referee.check(self)
         self._later(self._random.random() * TICK_US, self._tick)
 

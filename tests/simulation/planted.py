@@ -191,6 +191,11 @@ def vote_is_not_synced() -> Replacements:
 
 
 @bug
+def vote_that_was_saved_ahead_is_taken_back() -> Replacements:
+    return [(ReplicaStorage, "_not_before_ahead", lambda self, mark, own: own)]
+
+
+@bug
 def vote_is_not_saved() -> Replacements:
     save = HardStateFile.save
 

@@ -234,6 +234,23 @@ class Referee:
         if is_vote and term <= message.term and not node.is_rotten:
             is_saved = term == message.term and vote == message.to
             require(is_saved, "a vote is revealed that is not saved", message, term, vote)
+        node.revealed_term = max(node.revealed_term, message.term)
+        if is_vote or isinstance(message, VoteRequest):
+            node.revealed_vote = (message.term, message.to if is_vote else message.sender)
+
+    def check_remembers(self, node: "Node") -> None:
+        """A replica that starts knows the newest term and vote that its messages have revealed."""
+        assert node.log is not None
+        raft = node.log.raft
+        if node.is_rotten:
+            return
+        require(
+            raft.term >= node.revealed_term, "a revealed term is forgotten", node.name, raft.term
+        )
+        term, vote = node.revealed_vote
+        require(
+            raft.term > term or raft.vote == vote, "a revealed vote is forgotten", node.name, term
+        )
 
     def _check_log_matching(self, entry: Entry, prev_term: int | None) -> None:
         """Index and term name an entry and its predecessor; so, by induction, its whole prefix."""

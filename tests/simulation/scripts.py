@@ -405,6 +405,35 @@ def vote_in_the_page_cache() -> None:
     stage.settle()
 
 
+def vote_while_the_disk_is_full() -> None:
+    """A node whose entries find no room votes, tries its entries again, and is killed."""
+    stage = Stage(3)
+    stage.win(1)
+    stage.until(1, 2, 3, leads=1)
+    voter = stage[3]
+    voter.disk.capacity_bytes = voter.disk.used_bytes()
+    # The term comes with its first entry, and the records behind that wait for another flush.
+    stage.network.passes = lambda message: (
+        not (isinstance(message, VoteRequest) and message.to == 3)
+    )
+    stage.win(2)
+    term = stage.log(2).term
+    stage.publish(2, b"no room")
+    stage.tick(5)
+    assert stage.log(3).raft.last_index == stage.log(2).raft.last_index
+    stage.cut({1, 3})
+    stage.network.passes = None
+    stage.win(1)
+    assert stage.log(3).raft.vote == 1
+    # A disk that was full is tried again after a while.
+    stage.tick(60)
+    assert stage.log(3).log.last_term < term
+    voter.stop()
+    voter.disk.capacity_bytes = None
+    voter.start()
+    stage.settle()
+
+
 def wiped_node_is_asked_for_its_vote() -> None:
     """A committed entry is on a leader that is cut off and on a node that loses its disk."""
     stage = Stage(3)

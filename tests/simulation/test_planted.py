@@ -81,6 +81,7 @@ BY_SCRIPT = {
     "retention_does_not_wait_for_a_snapshot": removal_scripts.retention_of_old_segments,
     "retention_takes_one_segment_too_many": removal_scripts.retention_of_old_segments,
     "snapshot_is_installed_without_its_state": removal_scripts.election_after_a_copied_snapshot,
+    "vote_that_was_saved_ahead_is_taken_back": scripts.vote_while_the_disk_is_full,
     "votes_for_shorter_logs": scripts.rot_in_the_last_flush,
     "votes_twice_in_a_term": scripts.figure_8,
     "what_is_read_is_not_confirmed_by_a_majority": (

@@ -17,6 +17,7 @@ SCRIPTS = [
     scripts.membership_change_in_a_partition,
     scripts.change_before_the_first_commit,
     scripts.vote_in_the_page_cache,
+    scripts.vote_while_the_disk_is_full,
     scripts.wiped_node_is_asked_for_its_vote,
     scripts.wiped_node_acknowledges,
     scripts.page_cache_of_a_failed_sync,

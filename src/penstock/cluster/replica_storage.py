@@ -7,10 +7,11 @@ write is reported as persisted when all of it, and all before it, is on disk.
 What may fail: a write to a full disk is taken back and tried again until there is room. Terms and
 votes have their room already and do not wait for it: they are saved ahead of the entries, with the
 commit index that was saved before, because after a crash the newer one could speak of entries that
-were still to be cut. A sync that
-fails ends the replica on this node, and so does damage. From then on nothing is reported as
-persisted, not even what is being written: a kernel reports a lost write once, and whoever synced
-first has taken the report.
+were still to be cut. Messages have revealed them by then, so writes that are older and still wait
+no longer save their own: a crash would bring an older term back, and with it a vote that was given
+already. A sync that fails ends the replica on this node, and so does damage. From then on nothing
+is reported as persisted, not even what is being written: a kernel reports a lost write once, and
+whoever synced first has taken the report.
 
 A small flush on a quick disk runs on the loop (`flush_pace`), when the turn of the loop that asked
 for it is over: by then the messages that go with the write are on their way, and it is known
@@ -124,8 +125,9 @@ class ReplicaStorage:
         self.is_full = False
         self.is_leading = False
         """Whether clients wait for what is written here, and send more when it is done."""
-        # The newest hard state that was saved ahead of its entries, or could not be.
+        # The newest write whose hard state was saved ahead of its entries, or could not be.
         self._saved_ahead = -1
+        self._ahead: HardState | None = None
 
     @property
     def is_idle(self) -> bool:
@@ -240,6 +242,7 @@ class ReplicaStorage:
         def finish(running: asyncio.Future[None]) -> None:
             self._is_busy = False
             self._saved_ahead = mark.sequence
+            self._ahead = newest
             error = running.exception()
             if isinstance(error, OSError) and error.errno == errno.ENOSPC:
                 logger.warning("no room for a vote", extra={"log": str(self._log.directory)})
@@ -314,7 +317,14 @@ class ReplicaStorage:
             job.writes = number + 1
             job.mark = write.mark
             if write.hard_state is not None:
-                job.hard_states.append(write.hard_state)
+                job.hard_states.append(self._not_before_ahead(write.mark, write.hard_state))
+
+    def _not_before_ahead(self, mark: Mark, own: HardState) -> HardState:
+        """Return what a write saves: never an older term or vote than was saved ahead of it."""
+        ahead = self._ahead
+        if ahead is None or mark.sequence > self._saved_ahead:
+            return own
+        return HardState(ahead.term, ahead.vote, own.commit)
 
     def _append(self, entry: Entry, now_ms: int) -> None:
         assert entry.index == self._log.next_index, "consensus and log count alike"

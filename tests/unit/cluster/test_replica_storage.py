@@ -486,6 +486,19 @@ def test_a_vote_that_is_saved_early_says_nothing_new_about_what_is_committed() -
     run(scene())
 
 
+def test_an_older_term_that_is_tried_again_does_not_replace_a_vote_that_was_saved_early() -> None:
+    async def scene() -> None:
+        replica = Replica(SimMachine())
+        replica.machine.disk.capacity_bytes = 1
+        replica.write([STATE], vote=1, size_bytes=300)
+        newest = replica.write([RECORDS], term=2, vote=2)
+        await asyncio.sleep(1)
+        assert replica.consensus.hard_states[-1] == newest.mark
+        assert replica.hard_state.newest == (2, 2, 0)
+
+    run(scene())
+
+
 def test_a_vote_is_not_reported_when_its_disk_fails() -> None:
     async def scene() -> None:
         machine = SimMachine()
