@@ -139,6 +139,31 @@ def message_becomes_due_while_it_is_being_cancelled() -> None:
     stage.settle()
 
 
+def message_is_released_elsewhere_while_it_is_read() -> None:
+    """A disk is slow to read what is due; another leader releases it, and the first leads again."""
+    stage = MessageStage()
+    scheduled = stage.send((DELIVER_AT, b"%d" % (stage.now_ms() + 60)))
+    stage.tick(3)
+    (placement,) = scheduled[0].messages
+    stage[1].disk_us = 3_000_000
+    stage.tick(8)
+    reading = _stage_of(stage[1])._release
+    stage[1].disk_us = 300
+    stage.cut({2, 3})
+    stage.win(2)
+    stage.until(3, leads=2)
+    stage.tick(10)
+    assert not _stage_of(stage[2]).is_waiting(placement.stage_number)
+    stage.heal()
+    stage.until(1, 2, 3, leads=2)
+    stage.win(1)
+    stage.until(1, 2, 3, leads=1)
+    assert not reading.done()
+    stage.tick(400)
+    assert reading.done()
+    stage.settle()
+
+
 def _stage_of(node: Node) -> Any:
     assert node.partition is not None
     return node.partition.stage

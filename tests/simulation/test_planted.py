@@ -49,6 +49,9 @@ BY_SCRIPT = {
     "a_message_is_released_while_its_cancellation_is_under_way": (
         message_scripts.message_becomes_due_while_it_is_being_cancelled
     ),
+    "a_message_is_released_that_was_read_in_an_older_reign": (
+        message_scripts.message_is_released_elsewhere_while_it_is_read
+    ),
     "a_receipt_of_an_older_lease_is_honoured": message_scripts.receipt_outlives_its_lease,
     "a_shard_is_led_on_although_its_events_may_still_come_true": (
         group_scripts.disk_of_a_shard_leader_is_full

@@ -36,6 +36,7 @@ SCRIPTS = [
     group_scripts.disk_of_a_shard_leader_is_full,
     message_scripts.key_is_published_again_while_it_is_in_flight,
     message_scripts.message_becomes_due_while_it_is_being_cancelled,
+    message_scripts.message_is_released_elsewhere_while_it_is_read,
     message_scripts.receipt_outlives_its_lease,
     message_scripts.lease_of_one_of_two_is_extended,
     message_scripts.leader_is_lost_between_a_copy_and_its_settlement,

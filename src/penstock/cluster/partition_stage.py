@@ -8,6 +8,8 @@ Crash cases:
 
 - Before the batch is committed: it is committed under the next leader, or it never was. A leader
   serves when it has applied all that can be committed, and then knows who still waits.
+- Another node leads while the records are read, and this one leads again when they are: the other
+  may have released them, or cancelled or moved some. What was read is dropped and looked for anew.
 - The proposal fails while this node leads (a full disk): the log takes proposals again when the
   fate of the batch is known. Only then is the stage looked at again.
 - A cancellation or a move is proposed: until it is decided the message is not released, because the
@@ -174,14 +176,19 @@ class PartitionStage:
             if not found:
                 break
             self._leaving = {waiting.number for waiting in found}
+            term = self._log.term
             scheduled = _first_bytes(await self._read(found))
             self._leaving = {each.waiting.number for each in scheduled}
-            if self._fence.is_closed:
+            if self._fence.is_closed or self._may_be_past(term):
                 break
             await self._log.propose_records(self._batch_of(scheduled))
             self.on_released(len(scheduled))
             has_released = True
         return has_released
+
+    def _may_be_past(self, term: int) -> bool:
+        """Whether another node may have led since this one led in `term`."""
+        return self._log.term != term
 
     def _batch_of(self, scheduled: Sequence[ScheduledRecord]) -> RecordBatch:
         now_ms = self._workplace.clock.now_ms()
