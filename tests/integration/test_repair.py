@@ -117,6 +117,46 @@ def test_a_replica_that_has_lost_a_file_begins_anew_and_catches_up(
     assert len(list(set_aside.iterdir())) == before + 1, "the damaged files are kept"
 
 
+def test_a_replica_begins_anew_when_the_others_have_forgotten_what_it_knows_to_be_final(
+    cluster: ClusterProcess, tmp_path: Path
+) -> None:
+    topic = published_topic(cluster)
+    forgetful = [cluster[node_id] for node_id in {1, 2, 3} - {leader_of(cluster, topic)}]
+    (other,) = [node for node in cluster.nodes.values() if node not in forgetful]
+    for node in forgetful:
+        node.kill()
+        shutil.copytree(partition_of(node, topic), tmp_path / node.data_dir.parent.name)
+        node.start()
+    publish(cluster[1], topic, [b"lost-%d" % number for number in range(50)])
+    wait_until_alike(cluster, topic)
+    assert other.stop() == 0
+    # A power cut takes the newest records of both, and no votes, which were synced.
+    for node in forgetful:
+        node.kill()
+        directory = partition_of(node, topic)
+        vote = (directory / "vote").read_bytes()
+        shutil.rmtree(directory)
+        shutil.copytree(tmp_path / node.data_dir.parent.name, directory)
+        (directory / "vote").write_bytes(vote)
+    for node in forgetful:
+        node.launch()
+    for node in forgetful:
+        node.wait_until_serving()
+    publish(forgetful[0], topic, [b"kept-%d" % number for number in range(30)])
+
+    other.start()
+
+    wait_until_alike(cluster, topic)
+    assert b"kept-29" in stored_bytes(other, topic, 0)
+    assert b"lost-0" not in stored_bytes(other, topic, 0)
+    kept = [path for path in (other.data_dir / "damaged").iterdir() if topic in path.name]
+    assert any(b"lost-49" in log.read_bytes() for path in kept for log in path.glob("*.log"))
+
+
+def partition_of(node: NodeProcess, topic: str) -> Path:
+    return log_file(node, topic).parent
+
+
 def group_log(node: NodeProcess, shard: int) -> Path:
     return node.data_dir / "groups" / str(shard) / f"{1:020}.state"
 

@@ -4,11 +4,18 @@ An append is accepted when the entry before it is the same in both logs (section
 are present already are kept, a conflicting one is cut with all after it, new ones are appended. The
 answer says how far the follower's log is *known to equal the leader's and persisted*, so it waits
 for the disk; appends that arrive during one sync share one answer.
+
+A leader holds whatever is committed (section 5.4), as long as a majority keeps what it has
+acknowledged. Disks that confirm what a power cut then takes break that: those who have lost
+entries can elect one of themselves, while another replica holds the entries and has applied them.
+What is applied cannot be taken back, so that replica cannot follow. It says so by `Corruption`
+instead of staying another than the rest for good.
 """
 
 from collections.abc import Sequence
 from typing import Final
 
+from penstock.errors import Corruption
 from penstock.ids import EntryIndex, NodeId, Term
 from penstock.raft.effects import ReadState, Role
 from penstock.raft.entries import Entry, Snapshot
@@ -73,6 +80,9 @@ class FollowerRules(Replica):
             # about them is known to match, even where the terms are compacted away.
             entries = entries[self.commit_index - prev_index :]
             prev_index = min(self.commit_index, EntryIndex(prev_index + len(message.entries)))
+            count = prev_index - message.prev_index
+            term = message.entries[count - 1].term if count else message.prev_term
+            self._check_committed(prev_index, term)
         elif log.term_at(prev_index) != message.prev_term:
             self._refuse(message)
             return
@@ -83,6 +93,15 @@ class FollowerRules(Replica):
         self._commit_up_to(message.commit)
         if self._verified_index <= log.persisted_index:
             self._acknowledge()
+
+    def _check_committed(self, index: EntryIndex, term: Term) -> None:
+        """Raise `Corruption` when the leader has another entry where one is committed here."""
+        known = self._log.term_at(index)
+        if known is not None and known != term:
+            raise Corruption(
+                f"entry {index} is committed here with term {known}, the leader of term"
+                f" {self.term} has one of term {term} there: a majority has lost what it confirmed"
+            )
 
     def _accept(self, entries: Sequence[Entry]) -> None:
         """Append what is new, after cutting what conflicts."""
@@ -174,6 +193,7 @@ class FollowerRules(Replica):
     def _on_install_snapshot(self, message: InstallSnapshot) -> None:
         self._heard_from_leader(message.sender)
         if not self._lacks(message.snapshot):
+            self._check_committed(message.snapshot.index, message.snapshot.term)
             self._verify(message.snapshot)
             self._acknowledge()
         elif self._fetching is None or self._fetching.term < message.term:

@@ -1,9 +1,21 @@
 """Accepting entries: section 5.3 of the paper."""
 
-from penstock.ids import EntryIndex, NodeId, Term
-from penstock.raft import Append, AppendResponse, Entry, Heartbeat, HeartbeatResponse
+import pytest
 
-from .group import Group, entry
+from penstock.errors import Corruption
+from penstock.ids import EntryIndex, NodeId, Term
+from penstock.raft import (
+    Append,
+    AppendResponse,
+    Entry,
+    Heartbeat,
+    HeartbeatResponse,
+    InstallSnapshot,
+    Message,
+    Snapshot,
+)
+
+from .group import Group, entry, voters
 
 
 def append(
@@ -130,6 +142,32 @@ def test_an_append_that_overlaps_committed_entries_is_taken_from_there_on() -> N
     group.sync(1)
 
     assert group.log(1) == [(1, 1), (2, 1), (3, 1)]
+
+
+@pytest.mark.parametrize(
+    "late",
+    [
+        append(term=3, prev=(2, 2)),
+        append(entry(3, 3), term=3, prev=(2, 2)),
+        append(entry(1, 1), entry(2, 2), term=3),
+        append(entry(2, 2), entry(3, 2), entry(4, 3), term=3, prev=(1, 1)),
+        InstallSnapshot(
+            NodeId(2), NodeId(1), Term(3), Snapshot(EntryIndex(2), Term(2), voters(1, 2, 3))
+        ),
+    ],
+)
+def test_a_replica_does_not_follow_a_leader_without_what_is_committed_here_5_4(
+    late: Message,
+) -> None:
+    group = follower(entry(1, 1), entry(2, 1), entry(3, 1))
+    group[1].step(append(prev=(3, 1), commit=3))
+
+    with pytest.raises(Corruption, match="is committed here with term 1"):
+        group[1].step(late)
+
+    group.sync(1)
+    assert group.log(1) == [(1, 1), (2, 1), (3, 1)]
+    assert all(answer.index == 0 for answer in answers(group) if answer.term == 3)
 
 
 def test_commit_follows_the_leader_only_as_far_as_the_logs_are_known_to_agree_5_3() -> None:
