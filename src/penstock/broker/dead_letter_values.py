@@ -33,6 +33,8 @@ class DeadLetter(msgspec.Struct, frozen=True, kw_only=True):
     topic: str
     """The topic of dead letters that it is in, as are its partition and offset."""
     partition: int
+    log: int
+    """The number of the partition's log; a later topic of the same name has others."""
     offset: int
     timestamp: int
     key: bytes | None
@@ -109,7 +111,7 @@ class Purge(msgspec.Struct, frozen=True):
     unknown: list[str] = []
 
 
-def read_letter(place: TopicPartition, record: Record) -> DeadLetter | None:
+def read_letter(place: TopicPartition, record: Record, *, log: int) -> DeadLetter | None:
     """Read the notes of a dead letter; None for a record that somebody else put there."""
     notes = {name: (value or b"").decode(errors="replace") for name, value in record.headers}
     try:
@@ -117,6 +119,7 @@ def read_letter(place: TopicPartition, record: Record) -> DeadLetter | None:
             id=f"{place.partition}-{record.offset}",
             topic=place.topic,
             partition=place.partition,
+            log=log,
             offset=record.offset,
             timestamp=record.timestamp,
             key=record.key,

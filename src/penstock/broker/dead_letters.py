@@ -13,6 +13,9 @@ one that is not where most of them are ends with the name of the topic that it i
 Crash cases: a redrive publishes first and settles after that. Between the two the dead letter is
 still listed, and redriving it again publishes nothing new for as long as the destination remembers
 its idempotency key; after that time the message is there twice, but never lost.
+
+A redrive may take its time. When the topic of dead letters is deleted meanwhile, what is left of
+it fails: another topic of that name may have other dead letters at the same offsets.
 """
 
 import asyncio
@@ -64,6 +67,7 @@ class _Page(msgspec.Struct, frozen=True):
 class _Settle(msgspec.Struct, frozen=True):
     topic: str
     partition: int
+    log: int
     offsets: list[int]
 
 
@@ -175,7 +179,7 @@ class DeadLetters:
             value=value,
             headers=(*headers, *own, *notes_of(letter)),
             partition=letter.partition,
-            idempotency_key=f"replace/{self._identity(letter)}",
+            idempotency_key=f"replace/{_identity(letter)}",
         )
         (published,) = await self._messages.publish(letter.topic, [message])
         if isinstance(published, PenstockError):
@@ -229,10 +233,11 @@ class DeadLetters:
             for group in ("", *found.groups)
         )
 
-    def _identity(self, letter: DeadLetter) -> str:
-        """Return what tells a dead letter from all others, whichever name it was asked for by."""
-        topic_id = self._cluster.metadata.topic(letter.topic).topic_id
-        return f"{topic_id}/{letter.partition}-{letter.offset}"
+    def _is_gone(self, letter: DeadLetter) -> bool:
+        """Whether the topic that a dead letter was found in is not there any more."""
+        topic = self._cluster.metadata.topics.get(letter.topic)
+        replicas = () if topic is None else topic.replicas
+        return all(each.group != letter.log for each in replicas)
 
     async def _pages(
         self, topic: str, wanted: DeadLetterFilter, after: str | None
@@ -270,9 +275,12 @@ class DeadLetters:
     async def _redrive_some(self, letters: Sequence[DeadLetter], to: str | None) -> list[str]:
         """Publish some dead letters and settle those that are; return the errors of others."""
         by_topic: dict[str, list[DeadLetter]] = {}
-        for letter in letters:
-            by_topic.setdefault(to or letter.source_topic, []).append(letter)
         errors = []
+        for letter in letters:
+            if self._is_gone(letter):
+                errors.append(f"{letter.id}: topic {letter.topic!r} was deleted meanwhile")
+            else:
+                by_topic.setdefault(to or letter.source_topic, []).append(letter)
         for destination, portion in by_topic.items():
             try:
                 results = await self._messages.publish(
@@ -299,16 +307,16 @@ class DeadLetters:
             value=letter.value,
             headers=(*letter.headers, (REDRIVEN, str(letter.redriven + 1).encode())),
             partition=letter.source_partition if goes_home and has_partition else None,
-            idempotency_key=f"redrive/{self._identity(letter)}",
+            idempotency_key=f"redrive/{_identity(letter)}",
         )
 
     async def _settle(self, letters: Sequence[DeadLetter]) -> None:
-        by_partition: dict[TopicPartition, list[int]] = {}
+        by_log: dict[tuple[TopicPartition, int], list[int]] = {}
         for letter in letters:
             place = TopicPartition(letter.topic, letter.partition)
-            by_partition.setdefault(place, []).append(letter.offset)
-        for place, offsets in by_partition.items():
-            request = _Settle(place.topic, place.partition, offsets)
+            by_log.setdefault((place, letter.log), []).append(letter.offset)
+        for (place, log), offsets in by_log.items():
+            request = _Settle(*place, log, offsets)
             await self._calls.ask(place, "dead_letters.settle", request, bool)
 
     # On the leader.
@@ -324,7 +332,7 @@ class DeadLetters:
             for record in records:
                 if books is not None and books.is_settled(record.offset):
                     continue
-                letter = read_letter(partition.place, record)
+                letter = read_letter(partition.place, record, log=partition.log.identity.group)
                 if letter is not None and request.filter.matches(letter):
                     letters.append(letter)
             await asyncio.sleep(0)
@@ -332,6 +340,8 @@ class DeadLetters:
 
     async def _settle_here(self, request: _Settle) -> bool:
         partition = self._cluster.partition(TopicPartition(request.topic, request.partition))
+        if partition.log.identity.group != request.log:
+            raise TopicNotFound(f"topic {request.topic!r} is another one than it was")
         await partition.queue.create_group(HANDLED, partition.start_offset)
         await partition.queue.settle(HANDLED, request.offsets)
         return True
@@ -350,6 +360,11 @@ def _position(letter_id: str) -> _Position:
     if not 0 <= offset < _OFFSET_END:
         raise InvalidRequest(f"{letter_id[:60]!r} is not the id of a dead letter")
     return _Position(at + name, partition, offset)
+
+
+def _identity(letter: DeadLetter) -> str:
+    """Return what tells a dead letter from all others, whichever name it was asked for by."""
+    return f"{letter.log}/{letter.partition}-{letter.offset}"
 
 
 def _marked(letter: DeadLetter, mark: str) -> DeadLetter:

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from penstock.broker import Broker, DeadLetterFilter, NewMessage, Reject
+from penstock.broker import Broker, DeadLetterFilter, NewMessage, NewTopic, Reject
 from penstock.errors import InvalidRequest, MessageNotFound, TopicNotFound
 from tests.unit.broker.test_burial import settled
 from tests.unit.broker.test_queues import GROUP, TOPIC, publish, receive, started_with, values
@@ -185,6 +185,28 @@ def test_a_redrive_keeps_to_its_rate_and_can_go_elsewhere() -> None:
             await broker.dead_letters.redrive(TOPIC, to="nowhere")
         with pytest.raises(InvalidRequest, match="the rate is 0 messages a second"):
             await broker.dead_letters.redrive(TOPIC, rate_per_s=0)
+
+    run(scene())
+
+
+def test_a_redrive_leaves_alone_what_died_since_its_dead_letters_were_deleted() -> None:
+    async def scene() -> None:
+        broker = await with_dead_letters(b"a", b"b", b"c")
+        await broker.topics.create(NewTopic("elsewhere", partitions=1, replication_factor=1))
+        redrive = asyncio.create_task(
+            broker.dead_letters.redrive(TOPIC, rate_per_s=1, to="elsewhere")
+        )
+        await asyncio.sleep(0.5)
+        await broker.topics.delete("orders.dlq")
+        await publish(broker, b"d", b"e", b"f")
+        await reject_all(broker)
+
+        done = await redrive
+
+        assert (done.moved, done.failed) == (1, 2)
+        assert done.errors[0] == "0-1: topic 'orders.dlq' was deleted meanwhile"
+        left = await broker.dead_letters.search(TOPIC)
+        assert [each.value for each in left] == [b"d", b"e", b"f"]
 
     run(scene())
 
