@@ -13,6 +13,7 @@ Crash cases:
 - A deposed leader's request that comes late: requests carry the leader's term, and one of an older
   term than was seen is refused. The idempotency key of each copy says the same for some minutes,
   whoever leads.
+- The group begins anew while its messages are copied: what has died in its new life is copied, too.
 - The source record is gone by retention: there is nothing to copy, and the message is settled.
 """
 
@@ -188,7 +189,9 @@ class Burial:
             doubtful.update(copies)
             await self._calls.ask(place, "queue.bury", request, bool)
         settled = [*copies, *gone]
-        await queue.dead_lettered(group, settled)
+        if queue.groups.get(group) is ledger:
+            # Else the group has begun anew, and what is dying now has no copy of that death.
+            await queue.dead_lettered(group, settled)
         doubtful.difference_update(settled)
 
     async def _grave(self, source: Topic, queue: PartitionQueue, group: str) -> TopicPartition:

@@ -250,6 +250,35 @@ def test_a_message_that_dies_again_after_its_group_began_anew_has_another_copy(
     run(scene())
 
 
+def test_a_message_that_dies_again_while_its_first_copy_is_made_has_another_copy(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def scene() -> None:
+        broker = await started_with(b"a")
+        is_answered = asyncio.Event()
+        ask = broker.calls.ask
+
+        async def answer_late(place: Any, verb: str, *arguments: Any, **options: Any) -> Any:
+            answer = await ask(place, verb, *arguments, **options)
+            if verb == "queue.bury":
+                await is_answered.wait()
+            return answer
+
+        monkeypatch.setattr(broker.calls, "ask", answer_late)
+        await reject(broker, await receive(broker))
+        await asyncio.sleep(1)
+        await broker.queues.reset_group(TOPIC, GROUP, to="earliest")
+        await reject(broker, await receive(broker), "bad again")
+
+        is_answered.set()
+        await settled(broker)
+
+        letters = await broker.dead_letters.search(TOPIC)
+        assert [letter.error for letter in letters] == ["bad", "bad again"]
+
+    run(scene())
+
+
 def _without_burials(broker: Broker) -> Any:
     ask = broker.calls.ask
 
