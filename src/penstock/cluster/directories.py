@@ -14,6 +14,7 @@ damaged/<log>.<n>/            replicas that could not be opened, kept for people
 
 import contextlib
 import fcntl
+import itertools
 import logging
 import os
 import uuid
@@ -138,8 +139,11 @@ class Directories:
         """Move a damaged replica away, where nobody uses it and nothing is lost of it."""
         damaged = self._data_dir / "damaged"
         self._disk.make_directory(damaged)
-        number = len(self._disk.names(damaged)) + 1
-        self._disk.rename(source, damaged / f"{name}.{number}")
+        taken = self._disk.names(damaged)
+        # Somebody may have looked at some of them and removed those.
+        numbers = itertools.count(len(taken) + 1)
+        target = next(each for n in numbers if (each := f"{name}.{n}") not in taken)
+        self._disk.rename(source, damaged / target)
         self._disk.sync_directory(source.parent)
         self._disk.sync_directory(damaged)
 

@@ -94,6 +94,18 @@ def test_a_directory_that_nobody_can_explain_is_kept() -> None:
     assert disk.names(DATA / "deleted") == []
 
 
+def test_damaged_replicas_do_not_take_each_others_place_although_some_were_removed() -> None:
+    disk = SimDisk()
+    directories = claimed(disk, NEW)
+    for _ in range(2):
+        directories.set_aside(put_records(disk, directories).parent, "orders-0")
+    disk.remove_tree(DATA / "damaged" / "orders-0.1")
+
+    directories.set_aside(put_records(disk, directories).parent, "orders-0")
+
+    assert disk.names(DATA / "damaged") == ["orders-0.2", "orders-0.3"]
+
+
 def test_a_damaged_id_is_reported_and_its_records_are_kept() -> None:
     disk = SimDisk()
     directories = claimed(disk, OLD)
