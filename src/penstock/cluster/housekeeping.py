@@ -1,7 +1,8 @@
 """Work that nobody asks for: checkpoints, snapshots, retention, compaction, scrubbing, disk space.
 
 Everything here runs beside the traffic, one log at a time, and gives way to it. A disk that fails
-or runs full on one log is reported there and does not end the work on others.
+or runs full on one log is reported there and does not end the work on others. Retention goes on by
+the last snapshot when there is no room for another one: it is what makes room.
 
 Of a topic with an archive, retention and compaction leave alone whatever the archive is not known
 to hold. Its position is a state entry of the partition's own log, so every replica goes by the same
@@ -14,7 +15,8 @@ import asyncio
 import errno
 import logging
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import TypeVar
 
@@ -174,11 +176,13 @@ class Housekeeper:
     async def _tidy_log(self, log: ReplicatedLog) -> None:
         now_ms = self._workplace.clock.now_ms()
         if log.log.is_seal_due(now_ms):
-            # It may not be any more when its turn has come.
-            await undisturbed(log.run_exclusive(lambda: log.log.seal_if_due(now_ms)))
+            with _as_far_as_there_is_room(log):
+                # It may not be any more when its turn has come.
+                await undisturbed(log.run_exclusive(lambda: log.log.seal_if_due(now_ms)))
         if len(log.log.segments) < 2 or log.is_held:
             return
-        await undisturbed(log.save_snapshot())
+        with _as_far_as_there_is_room(log):
+            await undisturbed(log.save_snapshot())
         with log.keeping_files():
             await self._give_up(log, now_ms)
 
@@ -187,13 +191,15 @@ class Housekeeper:
         removable = _removable(log, now_ms, log.snapshot_index)
         if removable and log.entry_reader is not None:
             # Followers wait for what the leader does here.
-            await undisturbed(log.entry_reader.restage_below(removable[-1].next_index))
+            with _as_far_as_there_is_room(log):
+                await undisturbed(log.entry_reader.restage_below(removable[-1].next_index))
             if (needed := log.entry_reader.first_index) is not None:
                 removable = _removable(log, now_ms, min(log.snapshot_index, needed))
         if removable:
             await self._remove(log, removable)
             if log.entry_reader is not None:
-                await undisturbed(log.entry_reader.entries_removed())
+                with _as_far_as_there_is_room(log):
+                    await undisturbed(log.entry_reader.entries_removed())
         if log.log.settings.compacts:
             await self._compact(log, now_ms)
 
@@ -263,6 +269,17 @@ class Housekeeper:
                     _report(log, segment, damage)
                 if not await self._cluster.mend(log, segment, damage) and not damage.is_log:
                     log.fail(Corruption(f"{damage.path} is damaged: {damage.reason}"))
+
+
+@contextmanager
+def _as_far_as_there_is_room(log: ReplicatedLog) -> Iterator[None]:
+    """Let retention go on although the disk is full: what it takes by the last snapshot is room."""
+    try:
+        yield
+    except (OSError, DiskFull) as failure:
+        if isinstance(failure, OSError) and failure.errno != errno.ENOSPC:
+            raise
+        logger.warning("no room to tidy up", extra={"log": log.name, "reason": str(failure)})
 
 
 def is_snapshot_due(log: ReplicatedLog) -> bool:

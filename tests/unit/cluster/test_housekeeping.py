@@ -343,6 +343,52 @@ def test_a_full_disk_does_not_end_housekeeping() -> None:
     run(scene())
 
 
+@pytest.mark.parametrize("lasting", [{}, {"segment_ms": "1000"}])
+def test_retention_makes_room_on_a_disk_that_is_full(lasting: dict[str, str]) -> None:
+    async def scene() -> None:
+        house = await House.opened(SimMachine())
+        await house.topic(retention_ms="60000", **lasting)
+        await house.publish(9)
+        await house.keeper.tidy()
+        await house.publish(1)
+        house.machine.clock.advance(60_001)
+        house.machine.disk.capacity_bytes = 0
+
+        await house.keeper.tidy()
+
+        start, end = house.span()
+        assert 0 < start < end == 10
+        assert len(values(house.cluster.partition(PLACE))) == end - start
+
+    run(scene())
+
+
+def test_messages_that_wait_keep_only_their_own_segments_on_a_disk_that_is_full() -> None:
+    async def scene() -> None:
+        house = await House.opened(SimMachine())
+        await house.topic(retention_ms="60000")
+        await house.publish(5)
+        partition = house.cluster.partition(PLACE)
+        due_ms = house.machine.clock.now_ms() + 10**9
+        header = ("penstock-deliver-at", str(due_ms).encode())
+        data = encode_batch([Record(0, 0, None, VALUE, (header,))])
+        placed = partition.intake.publish(split_batches(data)[0], window_ms=0)
+        assert placed is not None
+        await placed
+        await house.publish(5)
+        await house.keeper.tidy()
+        await house.publish(1)
+        house.machine.clock.advance(60_001)
+        house.machine.disk.capacity_bytes = 0
+
+        await house.keeper.tidy()
+
+        assert 0 < house.span()[0] <= 5
+        assert partition.stage.count == 1
+
+    run(scene())
+
+
 def test_publishes_are_refused_while_the_disk_is_low_and_not_for_longer() -> None:
     machine = SimMachine(capacity_bytes=10_000)
 
