@@ -8,7 +8,8 @@ Crash cases, by what has happened before the crash or the loss of leadership:
 
 - Messages handed out, their `Leased` not committed: the next leader does not know of the lease. The
   messages come back early, their receipts are refused, and this delivery is not counted. An ack
-  never precedes its lease in the log, so it cannot be kept while the lease is lost.
+  never precedes its lease in the log, so it cannot be kept while the lease is lost. A leader that
+  hands over in good order brings its leases to the next one first.
 - An ack proposed: it commits or not; the one who asked gets an error and cannot know which. When it
   asks again, `ack` with `is_repeated` takes a message that is settled for acked, unless the ack of
   another delivery is known to have settled it.

@@ -79,6 +79,16 @@ class ProposalQueue:
         self.size_bytes -= taken_bytes
         return taken
 
+    def take_sharing(self) -> deque[Proposal]:
+        """Take the states that may share an entry, before anything that came earlier.
+
+        No batch of a producer is among them, and none rests on what is taken.
+        """
+        taken = deque(proposal for proposal in self._states if proposal.may_share)
+        self._states = [proposal for proposal in self._states if not proposal.may_share]
+        self.size_bytes -= sum(proposal.size_bytes for proposal in taken)
+        return taken
+
     def fail(self, error: PenstockError) -> None:
         """Refuse everything that waits."""
         for proposal in (*self._records, *self._states):

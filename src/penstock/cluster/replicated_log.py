@@ -327,10 +327,11 @@ class ReplicatedLog:
             raise DiskFull(f"the disk of {self.name} is full")
 
     def _drain(self) -> None:
-        """Turn the proposals that wait into entries."""
-        if not self._queue or self.raft.role is not _LEADER:
-            return
-        taken = self._queue.take()
+        if self._queue and self.raft.role is _LEADER:
+            self._enter(self._queue.take())
+
+    def _enter(self, taken: deque[Proposal]) -> None:
+        """Turn proposals into entries."""
         offset = self.log.next_offset
         try:
             while taken:
@@ -581,8 +582,10 @@ class ReplicatedLog:
         self._pump()
 
     def transfer_leader(self, to: NodeId) -> None:
-        """Hand leadership to another voter."""
+        """Hand leadership to another voter, with the leases of all messages that are out."""
         self.check_serving()
+        # Those that wait for a flush would be refused afterwards, as everything else is.
+        self._enter(self._queue.take_sharing())
         self.raft.transfer_leader(to)
         self._pump()
 

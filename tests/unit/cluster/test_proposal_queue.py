@@ -28,8 +28,10 @@ class Scene:
         self.queue.add_records(self._named(name, proposal))
         return proposal
 
-    def state(self, name: str, *, is_sequenced: bool = False) -> Proposal:
-        proposal = Proposal(self._loop.create_future(), None, name.encode(), len(name))
+    def state(self, name: str, *, is_sequenced: bool = False, may_share: bool = False) -> Proposal:
+        proposal = Proposal(
+            self._loop.create_future(), None, name.encode(), len(name), may_share=may_share
+        )
         self.queue.add_state(self._named(name, proposal), is_sequenced=is_sequenced)
         return proposal
 
@@ -39,6 +41,9 @@ class Scene:
 
     def taken(self) -> list[str]:
         return self._names_of(self.queue.take())
+
+    def taken_sharing(self) -> list[str]:
+        return self._names_of(self.queue.take_sharing())
 
     def _names_of(self, proposals: Iterable[Proposal]) -> list[str]:
         return [self._names[proposal] for proposal in proposals]
@@ -110,6 +115,19 @@ def test_what_is_sequenced_waits_for_records_that_came_first(
 
     assert scene.taken() == ["a"]
     assert scene.taken() == ["b", "s"]
+
+
+def test_states_that_may_share_an_entry_are_taken_without_what_came_before(scene: Scene) -> None:
+    scene.records("first", producer_id=7)
+    scene.state("scheduled", is_sequenced=True)
+    scene.state("lease", may_share=True)
+    scene.records("behind", producer_id=7)
+    scene.state("ack", may_share=True)
+
+    assert scene.taken_sharing() == ["lease", "ack"]
+    assert scene.taken_sharing() == []
+    assert scene.taken() == ["first", "scheduled", "behind"]
+    assert scene.queue.size_bytes == 0
 
 
 def test_everything_that_waits_is_refused(scene: Scene) -> None:

@@ -106,6 +106,29 @@ def test_a_publish_is_answered_only_when_the_leader_has_it_on_disk_too() -> None
     play(scene)
 
 
+def test_a_leader_hands_over_what_nobody_waits_for_and_refuses_batches_that_wait() -> None:
+    async def scene(group: ReplicaGroup) -> None:
+        group.machines[1].executor.hold()
+        first = group[1].propose_records(batch(b"a"))
+        await turn()
+        behind = group[1].propose_records(batch(b"b"))
+        lease = group[1].propose_state_soon(b"lease")
+
+        group[1].transfer_leader(NodeId(2))
+        group.machines[1].executor.release()
+        await turn(until=lambda: group[2].is_serving)
+        await group.tick()
+
+        assert group[2].is_serving
+        assert group.witnesses[2].events == [0, b"lease"]
+        with pytest.raises(NotLeader):
+            await behind
+        await asyncio.gather(first, lease, return_exceptions=True)
+        assert group.are_equal()
+
+    play(scene)
+
+
 def test_one_follower_is_enough_and_none_is_not() -> None:
     async def scene(group: ReplicaGroup) -> None:
         group.isolate(3)
