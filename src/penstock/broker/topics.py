@@ -91,7 +91,9 @@ class Topics:
             return [self._chosen_replicas(replicas) for replicas in new.assignments]
         factor = new.replication_factor
         if factor == -1:
-            factor = min(self._options.default_replication_factor, len(metadata.nodes))
+            # A number that nobody has named is no reason to refuse a topic.
+            takers = max(1, len(metadata.replica_takers))
+            factor = min(self._options.default_replication_factor, takers)
         partitions = self._options.default_partitions if new.partitions == -1 else new.partitions
         check_partition_count(partitions)
         return choose_replicas(metadata, partitions, factor, reachable=self._cluster.reachable)

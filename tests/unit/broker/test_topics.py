@@ -132,13 +132,27 @@ def test_a_change_that_expects_other_settings_is_refused() -> None:
     run(scene())
 
 
-async def with_two_replicas(**settings: str) -> Broker:
+async def with_two_replicas(default_replication_factor: int = 1, **settings: str) -> Broker:
     """Return a broker with a topic that another node replicates, too; that one is never up."""
-    broker = await started()
+    broker = await started(default_replication_factor=default_replication_factor)
     (known,) = broker.metadata.nodes.values()
     await broker.cluster.change(RegisterNode(structs.replace(known, node_id=2, incarnation=2)))
     await broker.topics.create(NewTopic("pair", assignments=[[1, 2]], settings=settings))
     return broker
+
+
+def test_a_topic_has_as_many_replicas_as_nodes_take_while_others_are_drained() -> None:
+    async def scene() -> None:
+        broker = await with_two_replicas(default_replication_factor=3)
+        await broker.operations.drain(2, may_shrink=True)
+
+        await broker.topics.create(NewTopic("new"))
+
+        assert [each.nodes for each in broker.metadata.topic("new").replicas] == [(1,)]
+        with pytest.raises(InvalidReplication, match="the cluster has 1 nodes that take replicas"):
+            await broker.topics.create(NewTopic("more", replication_factor=2))
+
+    run(scene())
 
 
 def test_no_more_replicas_can_be_asked_to_be_in_step_than_there_are() -> None:
