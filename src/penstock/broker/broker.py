@@ -213,7 +213,7 @@ class Broker:
         failed = [str(place) for place in self.cluster.failures]
         failed += [log.name for log in self.cluster.logs() if log.failure is not None]
         return (
-            Check("joined", self._has_joined and not self.cluster.is_cut_off, self._joining()),
+            Check("joined", self._belongs(), self._joining()),
             Check("serving", not self._is_draining, "the node is serving requests"),
             Check(
                 "logs-usable",
@@ -222,6 +222,9 @@ class Broker:
             ),
             Check("disk-space", not self.space.is_low, f"{self.space.free_bytes} bytes are free"),
         )
+
+    def _belongs(self) -> bool:
+        return self._has_joined and not (self.is_cut_off or self.was_removed)
 
     def _joining(self) -> str:
         if self.cluster.was_removed:

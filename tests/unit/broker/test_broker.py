@@ -51,6 +51,19 @@ def test_a_node_that_waits_for_others_names_them() -> None:
     run(scene())
 
 
+def test_a_node_that_was_removed_is_not_ready_from_the_moment_in_which_it_knows() -> None:
+    async def scene() -> None:
+        broker = await started()
+        assert not broker.is_cut_off
+
+        del broker.metadata.nodes[broker.node_id]
+        await broker.cluster._belonging.look()
+
+        assert "this node was removed from its cluster" in unmet(broker)["joined"]
+
+    run(scene())
+
+
 def test_a_log_that_fails_is_named() -> None:
     async def scene() -> None:
         broker = await started()
