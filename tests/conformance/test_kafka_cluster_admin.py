@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 from confluent_kafka import ElectionType, KafkaError, KafkaException, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 from kio.schema.alter_partition_reassignments.v0 import request as alter_v0
 from kio.schema.alter_partition_reassignments.v1 import request as alter
+from kio.schema.create_topics.v7 import request as creation
 from kio.schema.describe_quorum.v0 import request as quorum_v0
 from kio.schema.describe_quorum.v2 import request as quorum
 from kio.schema.elect_leaders.v0 import request as elect_v0
@@ -18,7 +19,7 @@ from kio.schema.elect_leaders.v2 import request as elect
 from kio.schema.errors import ErrorCode
 from kio.schema.list_partition_reassignments.v0 import request as listing
 from kio.schema.types import BrokerId, TopicName
-from kio.static.primitive import i8, i32
+from kio.static.primitive import i8, i16, i32
 
 from penstock.client import ClusterAdmin
 from tests.kafka_clients import DEADLINE_S, new_admin, unique, wait_until
@@ -190,7 +191,8 @@ def moving(client: WireClient, topic: str | None = None) -> dict[str, Any]:
     return {each.name: each.partitions for each in answer.topics}
 
 
-def replicas_of(cluster: ClusterProcess, topic: str) -> tuple[int, ...]:
+def replicas_of(cluster: ClusterProcess, topic: str, number: int = 0) -> tuple[int, ...]:
+    return ClusterAdmin(cluster[1].http_url).partitions(topic)[number].nodes
     return ClusterAdmin(cluster[1].http_url).partitions(topic)[0].nodes
 
 
@@ -314,3 +316,41 @@ def test_replicas_at_unknown_nodes_are_refused_at_creation(cluster: ClusterProce
         admin.create_topics([topic])[name].result(DEADLINE_S)
 
     assert caught.value.args[0].code() == KafkaError.INVALID_REPLICA_ASSIGNMENT
+
+
+@pytest.mark.parametrize("is_tried_only", [False, True])
+def test_who_creates_a_topic_is_told_how_many_replicas_it_has(
+    asked: WireClient, is_tried_only: bool
+) -> None:
+    topic = creation.CreatableTopic(
+        name=TopicName(unique("topic")),
+        num_partitions=i32(2),
+        replication_factor=i16(3),
+        assignments=(),
+        configs=(creation.CreatableTopicConfig(name="retention.ms", value="7000"),),
+    )
+
+    (created,) = asked.ask(
+        creation.CreateTopicsRequest(topics=(topic,), validate_only=is_tried_only)
+    ).topics
+
+    assert created.error_code is ErrorCode.none
+    assert (created.num_partitions, created.replication_factor) == (2, 3)
+    assert {each.name: each.value for each in created.configs}["retention.ms"] == "7000"
+    assert (created.topic_id is None) == is_tried_only
+
+
+def test_new_partitions_get_the_replicas_that_are_asked_for(cluster: ClusterProcess) -> None:
+    topic = placed_topic(cluster, [1, 2])
+    admin = new_admin(cluster[1])
+
+    def grow(*places: list[int]) -> None:
+        wanted = NewPartitions(topic, 3, replica_assignment=list(places))
+        admin.create_partitions([wanted])[topic].result(DEADLINE_S)
+
+    with pytest.raises(KafkaException, match="2 new partitions") as caught:
+        grow([3, 1], [2])
+    grow([3, 1], [2, 3])
+
+    assert caught.value.args[0].code() == KafkaError.INVALID_REPLICA_ASSIGNMENT
+    assert [replicas_of(cluster, topic, number) for number in range(3)] == [(1, 2), (3, 1), (2, 3)]

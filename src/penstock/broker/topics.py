@@ -1,5 +1,6 @@
 """Creating, changing and deleting topics."""
 
+import uuid
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -8,6 +9,7 @@ from penstock.broker.given_settings import check_given_settings
 from penstock.cluster import (
     DEFINITIONS,
     Cluster,
+    Replicas,
     SettingDefinition,
     Topic,
     check_growth,
@@ -22,6 +24,10 @@ from penstock.cluster import (
 )
 from penstock.config import NodeOptions
 from penstock.errors import InvalidAssignment, InvalidSetting, TopicExists
+
+# What a topic that is only tried out has in place of its id and of the numbers of its groups.
+_NO_ID = uuid.UUID(int=0)
+_NO_GROUP = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,8 +77,8 @@ class Topics:
                 await self.create(NewTopic(name))
         return self.find(name)
 
-    async def create(self, new: NewTopic, *, dry_run: bool = False) -> Topic | None:
-        """Create a topic; a dry run checks everything and returns None."""
+    async def create(self, new: NewTopic, *, dry_run: bool = False) -> Topic:
+        """Create a topic; a dry run checks everything and returns the topic that would be."""
         settings = {
             name: value for name, value in (new.settings or {}).items() if value is not None
         }
@@ -82,13 +88,14 @@ class Topics:
         check_given_settings(new.name, settings)
         check_in_sync_min(settings, placement)
         if dry_run:
-            return None
+            replicas = tuple(Replicas(_NO_GROUP, members, members) for members in placement)
+            return Topic(new.name, _NO_ID, replicas, settings)
         return await self._cluster.topics.create(new.name, placement, settings)
 
     def _placement(self, new: NewTopic) -> list[tuple[tuple[int, int], ...]]:
         metadata = self._cluster.metadata
         if new.assignments:
-            return [self._chosen_replicas(replicas) for replicas in new.assignments]
+            return self._chosen_placement(new.assignments)
         factor = new.replication_factor
         if factor == -1:
             # A number that nobody has named is no reason to refuse a topic.
@@ -97,6 +104,11 @@ class Topics:
         partitions = self._options.default_partitions if new.partitions == -1 else new.partitions
         check_partition_count(partitions)
         return choose_replicas(metadata, partitions, factor, reachable=self._cluster.reachable)
+
+    def _chosen_placement(
+        self, assignments: Sequence[Sequence[int]]
+    ) -> list[tuple[tuple[int, int], ...]]:
+        return [self._chosen_replicas(replicas) for replicas in assignments]
 
     def _chosen_replicas(self, replicas: Sequence[int]) -> tuple[tuple[int, int], ...]:
         nodes = self._cluster.metadata.nodes
@@ -111,18 +123,38 @@ class Topics:
         """Delete a topic with all its records."""
         await self._cluster.topics.delete(self._cluster.metadata.topic(name))
 
-    async def grow(self, name: str, partitions: int, *, dry_run: bool = False) -> None:
-        """Let a topic grow to `partitions`; records stay where they are."""
+    async def grow(
+        self,
+        name: str,
+        partitions: int,
+        *,
+        assignments: Sequence[Sequence[int]] | None = None,
+        dry_run: bool = False,
+    ) -> None:
+        """Let a topic grow to `partitions`; records stay where they are.
+
+        `assignments` gives the replicas of each new partition when the caller wants to choose them.
+        """
         topic = self._cluster.metadata.topic(name)
         check_growth(topic, partitions)
+        placement = self._growth(topic, partitions - topic.partitions, assignments)
         if not dry_run:
-            placement = choose_replicas(
-                self._cluster.metadata,
-                partitions - topic.partitions,
-                len(topic.replicas[0].members),
-                reachable=self._cluster.reachable,
-            )
             await self._cluster.topics.grow(topic, partitions, placement)
+
+    def _growth(
+        self, topic: Topic, count: int, assignments: Sequence[Sequence[int]] | None
+    ) -> list[tuple[tuple[int, int], ...]]:
+        factor = len(topic.replicas[0].members)
+        if assignments is None:
+            return choose_replicas(
+                self._cluster.metadata, count, factor, reachable=self._cluster.reachable
+            )
+        if len(assignments) != count or any(len(nodes) != factor for nodes in assignments):
+            raise InvalidAssignment(
+                f"replicas {[list(nodes) for nodes in assignments]} were given for {count} new"
+                f" partitions of {topic.name!r}, each of which has {factor}"
+            )
+        return self._chosen_placement(assignments)
 
     async def change_settings(
         self,
@@ -149,10 +181,14 @@ class Topics:
 
     def settings(self, name: str) -> list[SettingValue]:
         """Return all settings of a topic, given or not."""
-        given = self._cluster.metadata.topic(name).settings
+        return self.settings_of(self._cluster.metadata.topic(name))
+
+    def settings_of(self, topic: Topic) -> list[SettingValue]:
+        """Return all settings of a topic that need not be there yet."""
         values = []
         for definition in DEFINITIONS.values():
             default = definition.default(self._options)
-            value = given.get(definition.name, default)
-            values.append(SettingValue(definition, value, default, definition.name in given))
+            value = topic.settings.get(definition.name, default)
+            is_given = definition.name in topic.settings
+            values.append(SettingValue(definition, value, default, is_given))
         return values

@@ -9,6 +9,7 @@ from penstock.broker import Broker, NewTopic
 from penstock.cluster.commands import RegisterNode
 from penstock.errors import (
     Conflict,
+    InvalidAssignment,
     InvalidPartitionCount,
     InvalidReplication,
     InvalidSetting,
@@ -60,7 +61,7 @@ def test_a_dry_run_changes_nothing() -> None:
     async def scene() -> None:
         broker = await started()
 
-        assert await broker.topics.create(NewTopic("new"), dry_run=True) is None
+        planned = await broker.topics.create(NewTopic("new", partitions=4), dry_run=True)
         await broker.topics.grow("orders", 5, dry_run=True)
         await broker.topics.change_settings("orders", {"retention.ms": "1"}, [], dry_run=True)
 
@@ -68,6 +69,23 @@ def test_a_dry_run_changes_nothing() -> None:
         assert list(broker.metadata.topics) == ["orders"]
         assert topic.partitions == 2
         assert topic.settings == {}
+        assert (planned.partitions, planned.topic_id.int) == (4, 0)
+
+    run(scene())
+
+
+@pytest.mark.parametrize(
+    "assignments", [[], [[1, 2]], [[1], [2]], [[1, 2], [1]], [[1, 9], [1, 2]], [[1, 1], [1, 2]]]
+)
+def test_new_partitions_are_refused_replicas_that_do_not_fit(assignments: list[list[int]]) -> None:
+    async def scene() -> None:
+        broker = await with_two_replicas()
+
+        for dry_run in (True, False):
+            with pytest.raises(InvalidAssignment):
+                await broker.topics.grow("pair", 3, assignments=assignments, dry_run=dry_run)
+
+        assert broker.metadata.topic("pair").partitions == 1
 
     run(scene())
 

@@ -17,7 +17,7 @@ from kio.schema.incremental_alter_configs.v1 import request as change_in
 from kio.schema.incremental_alter_configs.v1 import response as change_out
 from kio.static.primitive import i8
 
-from penstock.broker import SHARE_SETTINGS, Broker, SettingType, SettingValue
+from penstock.broker import SHARE_SETTINGS, Broker, SettingType, SettingValue, Topic
 from penstock.errors import InvalidRequest, InvalidSetting, PenstockError
 from penstock.protocols.kafka.api import Api, Context, plain_api
 from penstock.protocols.kafka.codec import NO_THROTTLE
@@ -56,7 +56,7 @@ def apis() -> list[Api]:
     ]
 
 
-def creation_configs(broker: Broker, topic: str) -> tuple[create_out.CreatableTopicConfigs, ...]:
+def creation_configs(broker: Broker, topic: Topic) -> tuple[create_out.CreatableTopicConfigs, ...]:
     """Return a topic's settings as CreateTopics answers them."""
     return tuple(
         create_out.CreatableTopicConfigs(
@@ -66,7 +66,7 @@ def creation_configs(broker: Broker, topic: str) -> tuple[create_out.CreatableTo
             config_source=i8(_source(setting)),
             is_sensitive=False,
         )
-        for setting in broker.topics.settings(topic)
+        for setting in broker.topics.settings_of(topic)
     )
 
 

@@ -15,7 +15,7 @@ from kio.schema.errors import ErrorCode
 from kio.schema.types import TopicName
 from kio.static.primitive import i16, i32, i64
 
-from penstock.broker import Broker, NewTopic
+from penstock.broker import Broker, NewTopic, Topic
 from penstock.errors import InvalidRequest, PenstockError, TopicIdMismatch, TopicNotFound
 from penstock.ids import Offset, TopicPartition
 from penstock.protocols.kafka.api import Api, Context, plain_api
@@ -43,11 +43,13 @@ async def _create_topics(
         try:
             if names.count(topic.name) > 1:
                 raise InvalidRequest(f"topic {topic.name!r} stands twice in one request")
-            await context.broker.topics.create(_new_topic(topic), dry_run=request.validate_only)
+            created = await context.broker.topics.create(
+                _new_topic(topic), dry_run=request.validate_only
+            )
         except PenstockError as error:
             results.append(_refused_topic(topic.name, error, context.broker))
         else:
-            results.append(_created_topic(topic, context.broker, request.validate_only))
+            results.append(_created_topic(topic.name, created, context.broker))
     return create_out.CreateTopicsResponse(throttle_time=NO_THROTTLE, topics=tuple(results))
 
 
@@ -75,17 +77,16 @@ def _new_topic(topic: create_in.CreatableTopic) -> NewTopic:
 
 
 def _created_topic(
-    topic: create_in.CreatableTopic, broker: Broker, validate_only: bool
+    name: TopicName, created: Topic, broker: Broker
 ) -> create_out.CreatableTopicResult:
-    created = None if validate_only else broker.metadata.topics.get(topic.name)
     return create_out.CreatableTopicResult(
-        name=topic.name,
-        topic_id=created.topic_id if created else None,
+        name=name,
+        topic_id=created.topic_id,
         error_code=ErrorCode.none,
         error_message=None,
-        num_partitions=i32(created.partitions if created else -1),
-        replication_factor=i16(1 if created else -1),
-        configs=creation_configs(broker, topic.name) if created else (),
+        num_partitions=i32(created.partitions),
+        replication_factor=i16(len(created.replicas[0].members)),
+        configs=creation_configs(broker, created),
     )
 
 
@@ -148,7 +149,12 @@ async def _create_partitions(
     results = []
     for topic in request.topics:
         try:
-            await context.broker.topics.grow(topic.name, topic.count, dry_run=request.validate_only)
+            await context.broker.topics.grow(
+                topic.name,
+                topic.count,
+                assignments=_new_places(topic),
+                dry_run=request.validate_only,
+            )
             code, message = ErrorCode.none, None
         except PenstockError as error:
             code, message = error_code(error, context.broker), str(error)
@@ -158,6 +164,12 @@ async def _create_partitions(
             )
         )
     return grow_out.CreatePartitionsResponse(throttle_time=NO_THROTTLE, results=tuple(results))
+
+
+def _new_places(topic: grow_in.CreatePartitionsTopic) -> list[tuple[int, ...]] | None:
+    if topic.assignments is None:
+        return None
+    return [tuple(map(int, each.broker_ids)) for each in topic.assignments]
 
 
 async def _delete_records(
