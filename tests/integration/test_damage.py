@@ -1,6 +1,8 @@
 """Files that were cut, filled with garbage or changed while nobody looked."""
 
 import json
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -8,6 +10,7 @@ import pytest
 from confluent_kafka import KafkaException, TopicPartition
 
 from tests.integration.clients import (
+    WAIT_S,
     consumer,
     create_topic,
     logged,
@@ -110,12 +113,7 @@ def test_a_flipped_byte_is_found_by_the_scrub_and_never_served(start_node: Start
     create_topic(node, "orders")
     publish_batches(node, "orders", [b"value %d" % number for number in range(6)])
     path = log_file(node, "orders")
-    third = batch_positions(path.read_bytes())[2]
-    with path.open("r+b") as file:
-        file.seek(third + 70)
-        flipped = file.read(1)[0] ^ 0x40
-        file.seek(third + 70)
-        file.write(bytes([flipped]))
+    flip(path, batch_positions(path.read_bytes())[2] + 70)
 
     (damage,) = wait_until(lambda: logged(node, "damage found"), "the scrub finds the damage")
     assert damage["log"] == "orders-0"
@@ -131,6 +129,39 @@ def test_a_flipped_byte_is_found_by_the_scrub_and_never_served(start_node: Start
     assert rounds >= errors > 0
     assert len(logged(node, "damage found")) == 1
     assert verify(node).returncode != 0
+
+
+def test_a_flipped_byte_that_no_scrub_has_found_is_not_served_as_records(
+    start_node: StartNode,
+) -> None:
+    node = start_node()
+    create_topic(node, "orders")
+    publish_batches(node, "orders", [b"value %d" % number for number in range(3)])
+    path = log_file(node, "orders")
+    flip(path, batch_positions(path.read_bytes())[1] + 70)
+
+    reading = ["consume", "orders", "--from-beginning", "--exit-at-end", "--json"]
+    printed = subprocess.run(
+        [sys.executable, "-m", "penstock.cli", "-b", node.bootstrap, *reading],
+        capture_output=True,
+        text=True,
+        timeout=WAIT_S,
+    )
+    status, shown = node.get("/v1/topics/orders/records?offset=1")
+
+    assert printed.returncode == 1
+    assert json.loads(printed.stderr)["error"]["type"] == "Corruption"
+    assert all(json.loads(line)["offset"] == 0 for line in printed.stdout.splitlines())
+    assert (status, json.loads(shown)["error"]["type"]) == (500, "Corruption")
+
+
+def flip(path: Path, position: int) -> None:
+    """Change one bit of a file."""
+    with path.open("r+b") as file:
+        file.seek(position)
+        flipped = file.read(1)[0] ^ 0x40
+        file.seek(position)
+        file.write(bytes([flipped]))
 
 
 def fetch_from(node: NodeProcess, offset: int) -> tuple[float, list[int]]:

@@ -38,10 +38,11 @@ from penstock.broker.dead_letter_values import (
 )
 from penstock.broker.messages import Messages, NewMessage
 from penstock.broker.queue_values import check_number
+from penstock.broker.stored import end_offset, stored_records
 from penstock.cluster import DEAD_LETTER_SUFFIX, Cluster, Partition
 from penstock.errors import InvalidRequest, MessageNotFound, PenstockError, TopicNotFound
 from penstock.ids import TopicPartition
-from penstock.record import PREFIX, Record, decode_records, read_header
+from penstock.record import PREFIX, Record
 
 LISTED_MAX = 10_000
 REDRIVES_MAX = 3
@@ -386,14 +387,5 @@ def _records(partition: Partition, offset: int) -> tuple[list[Record], int | Non
     found = partition.read(offset, bytes_max=_PAGE_BYTES)
     if found is None:
         return [], None
-    records: list[Record] = []
-    view = memoryview(found.read())
-    end = offset
-    while view:
-        header = read_header(view)
-        batch = view[: header.size_bytes]
-        if not header.is_control:
-            records += [each for each in decode_records(batch) if each.offset >= offset]
-        end = header.next_offset
-        view = view[header.size_bytes :]
-    return records, end
+    data = found.read()
+    return list(stored_records(partition.place, data, offset=offset)), end_offset(data)

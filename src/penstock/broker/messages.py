@@ -16,6 +16,7 @@ from penstock.broker.bundles import Bundles
 from penstock.broker.calls import Calls
 from penstock.broker.publish import Publisher, check_time
 from penstock.broker.spread import RUN_MAX, Spread
+from penstock.broker.stored import end_offset, stored_records
 from penstock.broker.topics import Topics
 from penstock.clock import Clock
 from penstock.cluster import Cluster, Placement, Topic, TopicSettings
@@ -41,13 +42,10 @@ from penstock.record import (
     TIME_MS_MAX,
     Record,
     attributes_of,
-    batch_size,
-    decode_records,
     encode_batch,
     encode_values,
     partition_of_idempotency_key,
     partition_of_key,
-    read_header,
 )
 
 Acks = Literal["none", "leader", "all"]
@@ -333,11 +331,13 @@ class Messages:
             if found is None:
                 return []
             data = found.read()
-            records = itertools.islice(_records_from(data, offset), request.count_max)
+            records = itertools.islice(
+                stored_records(partition.place, data, offset=offset), request.count_max
+            )
             if result := list(records):
                 return result
             # Compaction or the broker's own records left nothing to see in these batches.
-            offset = _end_offset(data)
+            offset = end_offset(data)
 
     async def find_offset(self, place: TopicPartition, *, time_ms: int) -> int:
         """Return the offset of the first record at or after a time; the end when there is none."""
@@ -485,21 +485,3 @@ def _encoded(items: Sequence[_Item]) -> bytearray:
             for delta, item in enumerate(items)
         ]
     )
-
-
-def _records_from(data: bytes, offset: int) -> Iterator[Record]:
-    view = memoryview(data)
-    position = 0
-    while position < len(view):
-        size = batch_size(view, position)
-        batch = view[position : position + size]
-        if not read_header(batch).is_control:
-            yield from (record for record in decode_records(batch) if record.offset >= offset)
-        position += size
-
-
-def _end_offset(data: bytes) -> int:
-    position = 0
-    while (following := position + batch_size(data, position)) < len(data):
-        position = following
-    return read_header(data, position).next_offset

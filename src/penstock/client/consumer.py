@@ -64,6 +64,8 @@ class Consumer:
             enable_partition_eof=True,
             auto_offset_reset=reset,
             isolation_level=isolation,
+            # A node sends batches as they are stored; nobody else would notice a bit that flipped.
+            check_crcs=True,
         )
         settings["error_cb"] = self._on_error
         if group is not None:
@@ -154,7 +156,8 @@ def _event(message: Any) -> Event | None:
         return PartitionEnd(TopicPartition(message.topic(), message.partition()))
     if error.code() in PASSING:
         return None
-    raise translate(error, "consume")
+    doing = f"consume {message.topic()} partition {message.partition()}"
+    raise translate(error, doing if message.topic() else "consume")
 
 
 def _message(message: Any) -> Message:

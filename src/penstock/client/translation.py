@@ -27,6 +27,8 @@ _KINDS: dict[int, type[errors.PenstockError]] = {
     KafkaError._UNKNOWN_GROUP: errors.GroupNotFound,
     KafkaError._UNSUPPORTED_FEATURE: errors.UnsupportedVersion,
     KafkaError._AUTO_OFFSET_RESET: errors.OffsetOutOfRange,
+    KafkaError._BAD_COMPRESSION: errors.Corruption,
+    KafkaError._BAD_MSG: errors.Corruption,
     KafkaError._FENCED: errors.ProducerFenced,
     KafkaError.COORDINATOR_LOAD_IN_PROGRESS: errors.CoordinatorLoading,
     KafkaError.COORDINATOR_NOT_AVAILABLE: errors.Unavailable,

@@ -5,6 +5,7 @@ from typing import Any
 from penstock.broker import Broker, NewTopic
 from penstock.cluster.commands import ChangeSettings, encode_command
 from penstock.config import Address, NodeOptions
+from penstock.ids import TopicPartition
 from penstock.log import StateEntry
 from tests.unit.cluster.workplaces import DATA, SimMachine
 
@@ -27,3 +28,11 @@ async def set_for_long(broker: Broker, settings: dict[str, str]) -> None:
     broker.metadata.apply_state(StateEntry(1, 1, 0, encode_command(command)))
     # Partitions have followed when those of a change that changes nothing have.
     await broker.cluster.topics.change_settings(broker.metadata.topic("orders"), {}, [])
+
+
+def flip_a_byte(broker: Broker, place: TopicPartition) -> None:
+    """Change the last byte of the first batch of a partition, as a disk that rots does."""
+    segment = broker.partition(place).log.log.segments[0]
+    position = segment.table.row(segment.table.number_of_offset(0)).log_end - 1
+    (byte,) = segment.files.log.read_at(position, 1)
+    segment.files.log.write_at(position, [bytes([byte ^ 1])])

@@ -5,7 +5,9 @@ import asyncio
 import pytest
 
 from penstock.broker import Broker, DeadLetterFilter, NewMessage, NewTopic, Reject
-from penstock.errors import InvalidRequest, MessageNotFound, TopicNotFound
+from penstock.errors import Corruption, InvalidRequest, MessageNotFound, TopicNotFound
+from penstock.ids import TopicPartition
+from tests.unit.broker.brokers import flip_a_byte
 from tests.unit.broker.test_burial import settled
 from tests.unit.broker.test_queues import GROUP, TOPIC, publish, receive, started_with, values
 from tests.unit.cluster.workplaces import START_MS, run
@@ -48,6 +50,21 @@ def test_dead_letters_are_found_by_their_notes() -> None:
         assert (first.source_topic, first.source_id, first.group) == (TOPIC, "0-0", GROUP)
         assert (first.reason, first.error, first.attempts) == ("rejected", "no price", 1)
         assert await dead_letters.search("orders.dlq") == every
+
+    run(scene())
+
+
+def test_a_damaged_dead_letter_is_neither_shown_nor_sent_back() -> None:
+    async def scene() -> None:
+        broker = await with_dead_letters(b"a")
+        (letter,) = await broker.dead_letters.search(TOPIC)
+
+        flip_a_byte(broker, TopicPartition(f"{TOPIC}.dlq", letter.partition))
+
+        with pytest.raises(Corruption):
+            await broker.dead_letters.search(TOPIC)
+        with pytest.raises(Corruption):
+            await broker.dead_letters.redrive(TOPIC)
 
     run(scene())
 

@@ -15,6 +15,7 @@ from penstock.cluster.commands import RegisterNode
 from penstock.config import Address, NodeOptions
 from penstock.errors import (
     BatchTooLarge,
+    Corruption,
     InvalidBatch,
     InvalidRequest,
     InvalidTimestamp,
@@ -26,7 +27,7 @@ from penstock.errors import (
 from penstock.ids import TopicPartition
 from penstock.record import Record, encode_values, partition_of_key
 from tests.processes import free_ports
-from tests.unit.broker.brokers import started
+from tests.unit.broker.brokers import flip_a_byte, started
 from tests.unit.cluster.workplaces import DATA, PLACE, SimMachine, run
 
 
@@ -51,6 +52,21 @@ def test_a_message_is_read_as_it_was_published() -> None:
 
         assert found == Published(id="0-0", partition=0, offset=0, timestamp=5)
         assert await read(broker) == [Record(0, 5, b"k", b"v", headers)]
+
+    run(scene())
+
+
+def test_a_damaged_batch_is_not_shown_as_records() -> None:
+    async def scene() -> None:
+        broker = await started()
+        await publish(broker, NewMessage(value=b"one hundred", partition=0))
+        await publish(broker, NewMessage(value=b"two hundred", partition=0))
+
+        flip_a_byte(broker, PLACE)
+
+        with pytest.raises(Corruption, match="offset 0 of orders-0 fails its checksum"):
+            await read(broker)
+        assert [record.value for record in await read(broker, offset=1)] == [b"two hundred"]
 
     run(scene())
 

@@ -16,6 +16,7 @@ from penstock.client.translation import translate
         (KafkaError.MSG_SIZE_TOO_LARGE, errors.BatchTooLarge),
         (KafkaError._TRANSPORT, errors.Unavailable),
         (KafkaError._TIMED_OUT, errors.TimedOut),
+        (KafkaError._BAD_MSG, errors.Corruption),
     ],
 )
 def test_a_code_becomes_its_kind_of_error(code: int, kind: type[errors.PenstockError]) -> None:
