@@ -14,7 +14,7 @@ from penstock.cli.connection import connect, open_admin
 from penstock.cli.formats import DEFAULT, Writer, compile_format, json_line
 from penstock.cli.history import HistoryRequest, consume_history
 from penstock.cli.interruption import Interruption
-from penstock.cli.options import Json, QueueBootstrap, QueueUrl, TopicName
+from penstock.cli.options import Json, QueueBootstrap, QueueUrl, TopicName, read_name
 from penstock.cli.output import Output
 from penstock.cli.receive import Receiving, receive
 from penstock.cli.storage import ArchivePath, StorageOptions, read_storage_options
@@ -51,7 +51,11 @@ def consume(
     group: Annotated[
         str | None,
         typer.Option(
-            "--group", "-g", show_default=False, help="Read as a member of this group, and commit."
+            "--group",
+            "-g",
+            callback=read_name,
+            show_default=False,
+            help="Read as a member of this group, and commit.",
         ),
     ] = None,
     queue: Annotated[

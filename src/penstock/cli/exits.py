@@ -1,7 +1,6 @@
 """What a command's end tells its caller: one sentence for a person, one code for a script."""
 
 import json
-import os
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -11,6 +10,7 @@ import typer
 from typer.core import TyperGroup
 
 from penstock import errors
+from penstock.cli.output import OutputError, discard_output
 
 FAILED = 1
 USAGE = 2
@@ -67,17 +67,31 @@ class ReportingGroup(TyperGroup):
         try:
             with _refusals(as_json=ctx.meta[_JSON]):
                 result = super().invoke(ctx)
-            sys.stdout.flush()
-        except errors.PenstockError as error:
+            if sys.stdout is not None:
+                sys.stdout.flush()
+        except (errors.PenstockError, OutputError, UnicodeEncodeError) as failure:
+            error = _as_error(failure)
             report(error, as_json=bool(ctx.params.get("as_json")))
             raise typer.Exit(exit_code(error)) from None
         except BrokenPipeError:
-            # The interpreter flushes stdout once more at its end and would complain then.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            discard_output()
             raise typer.Exit(0) from None
         except KeyboardInterrupt:
             raise typer.Exit(INTERRUPTED) from None
         return result
+
+
+def _as_error(
+    failure: errors.PenstockError | OutputError | UnicodeEncodeError,
+) -> errors.PenstockError:
+    """Return what to tell of a failure; the others come from the command line's surroundings."""
+    if isinstance(failure, OutputError):
+        discard_output()
+        return errors.PenstockError(f"the results cannot be written: {failure.strerror}")
+    if isinstance(failure, UnicodeEncodeError):
+        # Bytes of an argument that are no text stand in it as lone surrogates.
+        return errors.InvalidRequest(f"{failure.object!r} is not UTF-8")
+    return failure
 
 
 def _asks_for_json(args: Sequence[str]) -> bool:

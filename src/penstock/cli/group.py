@@ -15,7 +15,7 @@ from penstock.cli.moves import (
     ToTime,
     plan_moves,
 )
-from penstock.cli.options import Bootstrap, GroupName, Json
+from penstock.cli.options import Bootstrap, GroupName, GroupNames, Json, read_names
 from penstock.cli.output import Grid, Output
 from penstock.cli.times import read_time_ms
 from penstock.errors import GroupNotEmpty, GroupNotFound, TopicNotFound
@@ -124,6 +124,7 @@ def reset(
         typer.Option(
             "--topic",
             metavar="TOPIC|TOPIC:PARTITION",
+            callback=read_names,
             show_default="all that the group has offsets in",
             help="May be repeated.",
         ),
@@ -210,7 +211,7 @@ def _show_moves(moves: list[Move], name: str, *, dry_run: bool, output: Output) 
 
 @app.command()
 def delete(
-    names: Annotated[list[str], typer.Argument(metavar="GROUP...", show_default=False)],
+    names: GroupNames,
     *,
     bootstrap: Bootstrap = "",
     as_json: Json = False,

@@ -26,6 +26,23 @@ def _or_root_json(context: typer.Context, value: bool) -> bool:
     return bool(root["as_json"])
 
 
+def read_name(name: str | None) -> str | None:
+    """Refuse a name that is no text, before librdkafka, which takes the process with it."""
+    try:
+        # Bytes that are no text stand in an argument as lone surrogates.
+        (name or "").encode()
+    except UnicodeEncodeError:
+        raise typer.BadParameter(f"{name!r} is not UTF-8.") from None
+    return name
+
+
+def read_names(names: list[str] | None) -> list[str] | None:
+    """Do the same with several names."""
+    for each in names or []:
+        read_name(each)
+    return names
+
+
 def _url_for_a_queue(context: typer.Context, url: str) -> str:
     return url if context.params["queue"] is None else find_url(context, url)
 
@@ -99,8 +116,14 @@ Json = Annotated[
 ]
 Url = Annotated[str, _url_option(find_url)]
 QueueUrl = Annotated[str, _url_option(_url_for_a_queue)]
-TopicName = Annotated[str, typer.Argument(metavar="TOPIC", show_default=False)]
-GroupName = Annotated[str, typer.Argument(metavar="GROUP", show_default=False)]
+TopicName = Annotated[str, typer.Argument(metavar="TOPIC", callback=read_name, show_default=False)]
+TopicNames = Annotated[
+    list[str], typer.Argument(metavar="TOPIC...", callback=read_names, show_default=False)
+]
+GroupName = Annotated[str, typer.Argument(metavar="GROUP", callback=read_name, show_default=False)]
+GroupNames = Annotated[
+    list[str], typer.Argument(metavar="GROUP...", callback=read_names, show_default=False)
+]
 
 
 def offer_context(command: Any) -> None:

@@ -4,7 +4,9 @@ Everything goes through one stream, so that a reader who went away shows as `Bro
 once and nothing is printed twice.
 """
 
+import errno
 import io
+import os
 import re
 import sys
 from collections.abc import Iterator, Sequence
@@ -44,12 +46,16 @@ class Branch:
             yield from (("   " if is_last else "│  ") + line for line in rest)
 
 
+class OutputError(OSError):
+    """Results cannot be written: the disk behind a redirection is full, or the stream is closed."""
+
+
 class Output:
     """Where one command writes its results."""
 
     def __init__(self, *, as_json: bool, stream: BinaryIO | None = None) -> None:
         self.as_json = as_json
-        self._stream = stream or sys.stdout.buffer
+        self._stream = stream or _standard_output()
         self._is_terminal = self._stream.isatty()
 
     @property
@@ -63,16 +69,22 @@ class Output:
             self.write(encode_json(value) + b"\n")
         else:
             for part in parts:
-                self.write(self._text_of(part).encode())
+                self.write(self._text_of(part).encode(errors="backslashreplace"))
         self.flush()
 
     def write(self, data: bytes) -> None:
         """Write bytes as they are."""
-        self._stream.write(data)
+        try:
+            self._stream.write(data)
+        except OSError as error:
+            raise _failed(error) from None
 
     def flush(self) -> None:
         """Hand everything written so far to the reader."""
-        self._stream.flush()
+        try:
+            self._stream.flush()
+        except OSError as error:
+            raise _failed(error) from None
 
     def note(self, text: str) -> None:
         """Tell a person something beside the results; programs are spared."""
@@ -110,6 +122,25 @@ class Output:
         console.print(table)
         lines = (line.rstrip() for line in text.getvalue().splitlines())
         return "\n".join(line for line in lines if line) + "\n"
+
+
+def discard_output() -> None:
+    """Let go of what cannot be written: the interpreter would try again at its end and complain."""
+    if sys.stdout is not None:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _standard_output() -> BinaryIO:
+    # None in a process that was started with a closed one.
+    if sys.stdout is None:
+        raise OutputError(errno.EBADF, os.strerror(errno.EBADF))
+    return sys.stdout.buffer
+
+
+def _failed(error: OSError) -> OSError:
+    if isinstance(error, BrokenPipeError):
+        return error
+    return OutputError(error.errno, error.strerror)
 
 
 def encode_json(value: Any) -> bytes:

@@ -31,7 +31,7 @@ class Sources:
         if not (self.values or self.line_files or self.value_files or self.has_tombstone):
             yield from _lines(stdin, "standard input")
         for value in self.values:
-            yield Payload(key=None, value=value.encode(), origin="--value")
+            yield Payload(key=None, value=to_bytes(value), origin="--value")
         for path in self.line_files:
             with _open(path) as stream:
                 yield from _lines(stream, str(path))
@@ -53,8 +53,14 @@ def split_keys(payloads: Iterable[Payload], separator: bytes) -> Iterator[Payloa
     for each in payloads:
         key, found, value = (each.value or b"").partition(separator)
         if not found:
-            raise InvalidRequest(f"{each.origin} has no key separator {separator.decode()!r}")
+            shown = separator.decode(errors="backslashreplace")
+            raise InvalidRequest(f"{each.origin} has no key separator {shown!r}")
         yield Payload(key=key, value=value, origin=each.origin)
+
+
+def to_bytes(argument: str) -> bytes:
+    """Return an argument as it was typed; bytes that are no text are lone surrogates in it."""
+    return argument.encode(errors="surrogateescape")
 
 
 def _lines(stream: BinaryIO, name: str) -> Iterator[Payload]:

@@ -1,18 +1,19 @@
 """`penstock produce`: publish lines, values or whole files."""
 
+import io
 import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, BinaryIO
 
 import typer
 
 from penstock.cli.connection import connect
 from penstock.cli.options import Bootstrap, Json, TopicName, split_pair
 from penstock.cli.output import Grid, Output
-from penstock.cli.payloads import Payload, Sources, split_keys, with_key
+from penstock.cli.payloads import Payload, Sources, split_keys, to_bytes, with_key
 from penstock.cli.times import read_time_ms
 
 if TYPE_CHECKING:
@@ -95,7 +96,7 @@ def produce(
         value_files=value_files or [],
         has_tombstone=tombstone,
     )
-    payloads = _keyed(sources.payloads(sys.stdin.buffer), key=key, separator=key_separator)
+    payloads = _keyed(sources.payloads(_standard_input()), key=key, separator=key_separator)
     connection = connect(bootstrap)
     from penstock.client import Producer
 
@@ -122,7 +123,7 @@ class Envelope:
         """Make a message of each payload."""
         from penstock.client import Header, NewMessage
 
-        headers = tuple(Header(name, value.encode()) for name, value in self.headers)
+        headers = tuple(Header(name, to_bytes(value)) for name, value in self.headers)
         for payload in payloads:
             yield NewMessage(
                 topic=self.topic,
@@ -162,16 +163,21 @@ class Tally:
         ]
 
 
+def _standard_input() -> BinaryIO:
+    # None in a process that was started with a closed one, which reads as an empty one.
+    return io.BytesIO() if sys.stdin is None else sys.stdin.buffer
+
+
 def _keyed(
     payloads: Iterator[Payload], *, key: str | None, separator: str | None
 ) -> Iterator[Payload]:
     if separator is None:
-        return with_key(payloads, None if key is None else key.encode())
+        return with_key(payloads, None if key is None else to_bytes(key))
     if key is not None:
         raise typer.BadParameter("cannot be used with --key.", param_hint="--key-separator")
     if not separator:
         raise typer.BadParameter("it is empty.", param_hint="--key-separator")
-    return split_keys(payloads, separator.encode())
+    return split_keys(payloads, to_bytes(separator))
 
 
 def _send_all(producer: "Producer", messages: Iterable["NewMessage"]) -> None:

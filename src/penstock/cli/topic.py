@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from penstock.cli.connection import open_admin
-from penstock.cli.options import Bootstrap, Json, TopicName, read_topic_settings
+from penstock.cli.options import Bootstrap, Json, TopicName, TopicNames, read_topic_settings
 from penstock.cli.output import Grid, Output
 from penstock.errors import TopicExists, TopicNotFound
 
@@ -140,7 +140,7 @@ def alter(
 
 @app.command()
 def delete(
-    names: Annotated[list[str], typer.Argument(metavar="TOPIC...", show_default=False)],
+    names: TopicNames,
     *,
     if_exists: Annotated[
         bool, typer.Option("--if-exists", help="Succeed when a topic does not exist.")

@@ -1,10 +1,12 @@
 """What commands make of their arguments before they contact anyone."""
 
 import json
+import os
 import subprocess
 import sys
 import types
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 import typer
@@ -45,6 +47,46 @@ def test_the_package_is_run_like_the_command(module: str) -> None:
 
     assert (right.returncode, right.stdout) == (0, f"penstock {__version__}\n")
     assert (wrong.returncode, wrong.stderr[:15]) == (2, "Usage: penstock")
+
+
+def test_results_that_find_no_room_end_a_command_with_a_sentence() -> None:
+    command = [sys.executable, "-m", "penstock", "--json", "version"]
+    with Path("/dev/full").open("wb") as full:
+        result = subprocess.run(command, stdout=full, stderr=subprocess.PIPE)
+
+    error = json.loads(result.stderr)["error"]
+    assert (result.returncode, error["type"]) == (1, "PenstockError")
+    assert "No space left on device" in error["message"]
+
+
+def test_results_that_nobody_wants_end_a_command_with_a_sentence() -> None:
+    command = f"{sys.executable} -m penstock version >&-"
+    result = subprocess.run(command, shell=True, capture_output=True, text=True)
+
+    assert result.returncode == 1
+    assert result.stderr == "penstock: the results cannot be written: Bad file descriptor\n"
+
+
+@pytest.mark.parametrize(
+    ("args", "code"),
+    [
+        (("topic", "create"), 2),
+        (("topic", "describe"), 2),
+        (("topic", "delete", "--yes"), 2),
+        (("group", "describe"), 2),
+        (("group", "delete"), 2),
+        (("consume", "orders", "--group"), 2),
+        (("group", "reset", "g", "--to-latest", "--topic"), 2),
+        (("task", "enqueue", *ANYWHERE, "mail"), 1),
+        (("schedule", "list", *ANYWHERE), 2),
+    ],
+)
+def test_an_argument_that_is_no_text_is_refused(args: tuple[str, ...], code: int) -> None:
+    command = [sys.executable, "-m", "penstock", *args, b"a\xff"]
+    result = subprocess.run(command, capture_output=True, env={**os.environ, **NOWHERE})
+
+    assert (result.returncode, b"Traceback" in result.stderr) == (code, False)
+    assert b"is not UTF-8" in result.stderr
 
 
 def test_json_may_be_asked_for_before_the_command_too() -> None:

@@ -1,10 +1,13 @@
 """Tables for people, JSON for programs."""
 
+import errno
 import io
 import json
 from dataclasses import dataclass
 
-from penstock.cli.output import Branch, Grid, Output
+import pytest
+
+from penstock.cli.output import Branch, Grid, Output, OutputError
 
 
 @dataclass(frozen=True)
@@ -61,3 +64,22 @@ def test_a_text_of_several_lines_or_for_the_terminal_keeps_to_its_row_and_branch
     told = "first\\nsecond\\t\\x1b[31mred\\u2028last, naïve 日本"
     assert [line.strip() for line in grid[2:]] == [told, "next"]
     assert tree == ["root", f"├─ {told}", "└─ next"]
+
+
+class FullDisk(io.RawIOBase):
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: object) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+
+def test_results_that_cannot_be_written_are_told_from_a_reader_that_went_away() -> None:
+    output = Output(as_json=True, stream=io.BufferedWriter(FullDisk()))
+
+    with pytest.raises(OutputError, match="No space left on device"):
+        output.show({"name": "a"})
+
+
+def test_a_name_that_is_no_text_can_be_printed() -> None:
+    assert shown({}, "Deleted topic a\udcff.") == "Deleted topic a\\udcff.\n"

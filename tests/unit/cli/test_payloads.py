@@ -29,6 +29,12 @@ def test_values_files_and_tombstones_come_in_a_fixed_order(tmp_path: Path) -> No
     assert values_of(sources) == ["ä".encode(), b"1", b"2", b"1\n2\n", None]
 
 
+def test_a_value_is_published_as_the_bytes_that_were_typed() -> None:
+    typed = b"\xff\xc3\xa4".decode(errors="surrogateescape")
+
+    assert values_of(Sources(values=[typed])) == [b"\xff\xc3\xa4"]
+
+
 def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     with pytest.raises(InvalidRequest, match=r"none cannot be read: No such file"):
         values_of(Sources(line_files=[tmp_path / "none"]))
