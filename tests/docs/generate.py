@@ -5,6 +5,8 @@ Each function returns one page. The tests compare the pages in git with what the
 
 import asyncio
 import inspect
+import json
+import re
 import tempfile
 import urllib.request
 from collections.abc import Callable, Iterator
@@ -29,7 +31,9 @@ from penstock.client import Client
 from penstock.cluster import DEFINITIONS
 from penstock.config import NodeOptions, reference_markdown
 from penstock.protocols.http import create_app
+from penstock.protocols.http.endpoints import JSON
 from penstock.protocols.http.failures import ERROR_STATUSES
+from penstock.protocols.http.schemas import meaning_of, type_of
 from penstock.protocols.kafka.apis import all_apis
 from penstock.protocols.kafka.errors import code_of
 from penstock.spark import OPTIONS as SPARK_OPTIONS
@@ -112,15 +116,16 @@ def http_endpoints() -> str:
     parts = []
     for path, methods in document["paths"].items():
         for method, operation in methods.items():
-            rows = [
-                (status, answer["description"], ", ".join(answer["content"]))
-                for status, answer in operation["responses"].items()
-            ]
             parts += [
                 f"## {method.upper()} {path}",
                 f"{_sentence(operation['summary'])} {operation['description']}",
-                _table(("Status", "Meaning", "Body"), rows),
+                *_query(operation.get("parameters", [])),
+                *_request_body(operation.get("requestBody", {}).get("content", {})),
+                _answers(operation["responses"]),
             ]
+    parts.append("## Types")
+    for name, schema in sorted(document["components"]["schemas"].items()):
+        parts += [f"### {name}", schema["description"], *_fields(schema)]
     return _page(
         "HTTP endpoints",
         """The HTTP port answers these, and describes itself: `/openapi.json` is an OpenAPI 3.1
@@ -128,6 +133,56 @@ document for programs, `/docs` a page for people. A failure is JSON,
 `{"error": {"type": ..., "message": ..., "retryable": ...}}`.""",
         *parts,
     )
+
+
+def _query(parameters: list[Any]) -> Iterator[str]:
+    rows = [
+        (f"`{each['name']}`", each["schema"]["type"], each["description"])
+        for each in parameters
+        if each["in"] == "query"
+    ]
+    if rows:
+        yield _table(("Query", "Type", "Meaning"), rows)
+
+
+def _request_body(content: dict[str, Any]) -> Iterator[str]:
+    for media_type, body in content.items():
+        kind = type_of(body["schema"])
+        yield f"Body: {_linked(kind)}" if "example" in body else f"Body: {media_type}"
+        if "example" in body:
+            yield f"```json\n{json.dumps(body['example'])}\n```"
+
+
+def _answers(responses: dict[str, Any]) -> str:
+    rows = [
+        (
+            status,
+            answer["description"],
+            _linked(type_of(body["schema"])) if media == JSON else media,
+        )
+        for status, answer in responses.items()
+        for media, body in answer["content"].items()
+    ]
+    return _table(("Status", "Meaning", "Body"), rows)
+
+
+def _fields(schema: Any) -> Iterator[str]:
+    required = schema.get("required", [])
+    rows = [
+        (
+            f"`{name}`",
+            _linked(type_of(about)) + ("" if name in required else ", optional"),
+            meaning_of(about),
+        )
+        for name, about in schema.get("properties", {}).items()
+    ]
+    if rows:
+        yield _table(("Field", "Type", "Meaning"), rows)
+
+
+def _linked(kind: str) -> str:
+    """Lead from the names of types to their entries."""
+    return re.sub(r"<(\w+)>", lambda found: f"[{found[1]}](#{found[1].lower()})", kind)
 
 
 def _sentence(text: str) -> str:

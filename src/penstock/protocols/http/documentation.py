@@ -4,8 +4,11 @@ The page is plain HTML with its style inside. It loads nothing and runs no scrip
 """
 
 import json
+import re
 from html import escape
 from typing import Any
+
+from penstock.protocols.http.schemas import meaning_of, type_of
 
 _STYLE = """
 :root { color-scheme: light dark; --ink: #1c2733; --soft: #5b6b7b; --line: #d8e0e8;
@@ -132,7 +135,7 @@ def _schema(name: str, schema: dict[str, Any]) -> str:
     rows = "".join(
         f"<tr><td><code>{escape(field)}</code></td><td>{_type(about)}"
         f"{'' if field in required else ' <span class=soft>optional</span>'}</td>"
-        f"<td>{_prose(about.get('description', ''))}</td></tr>"
+        f"<td>{_prose(meaning_of(about))}</td></tr>"
         for field, about in schema.get("properties", {}).items()
     )
     return (
@@ -143,19 +146,12 @@ def _schema(name: str, schema: dict[str, Any]) -> str:
 
 
 def _type(schema: dict[str, Any]) -> str:
-    """Name a schema, with a link when it has its own entry on the page."""
-    if "$ref" in schema:
-        name = escape(schema["$ref"].rsplit("/", 1)[-1])
-        return f'<a href="#type-{name}"><code>{name}</code></a>'
-    if "prefixItems" in schema:
-        return f"({', '.join(_type(each) for each in schema['prefixItems'])})"
-    if schema.get("type") == "array":
-        return f"list of {_type(schema['items'])}"
-    if "anyOf" in schema:
-        return " or ".join(_type(each) for each in schema["anyOf"])
-    if "enum" in schema:
-        return " or ".join(f"<code>{escape(repr(value))}</code>" for value in schema["enum"])
-    return f"<code>{escape(str(schema.get('type', 'any')))}</code>"
+    """Name a schema; those that have their own entry on the page are linked to it."""
+    words = re.split(r"<(\w+)>", type_of(schema))
+    return "".join(
+        f'<a href="#type-{word}"><code>{word}</code></a>' if index % 2 else escape(word)
+        for index, word in enumerate(words)
+    )
 
 
 def _prose(text: str) -> str:

@@ -96,7 +96,7 @@ class Parameter:
 class Endpoint:
     """One method of one path; `body` is the type of the JSON that a request carries.
 
-    A body whose fields all have defaults may be left out.
+    A body whose fields all have defaults may be left out, unless `needs_body` says otherwise.
     """
 
     path: str
@@ -108,6 +108,8 @@ class Endpoint:
     method: str = "GET"
     parameters: tuple[Parameter, ...] = ()
     body: type | None = None
+    needs_body: bool = False
+    """A request without a body is a mistake, although each field may be left out."""
     example: str = ""
     """A body as a caller might write it."""
     takes_bytes: bool = False

@@ -17,7 +17,10 @@ Duration = Annotated[
 Moment = Annotated[
     str | float, Meta(description="Milliseconds since 1970, or a date and time in ISO 8601.")
 ]
-Acks = Literal["none", "leader", "all"]
+Acks = Annotated[
+    Literal["none", "leader", "all"],
+    Meta(description="Answered at once, when the leader has it, or when a majority has it."),
+]
 
 
 class MessageBody(Struct, frozen=True, gc=False, kw_only=True, forbid_unknown_fields=True):
@@ -32,15 +35,26 @@ class MessageBody(Struct, frozen=True, gc=False, kw_only=True, forbid_unknown_fi
     key: Annotated[str | None, Meta(description="Messages of one key keep their order.")] = None
     key_encoding: Encoding = "text"
     headers: Annotated[dict[str, str | None] | None, Meta(description="Text by name.")] = None
-    partition: Annotated[int, Meta(ge=0, lt=2**31)] | None = None
-    timestamp: Moment | None = None
+    partition: Annotated[
+        Annotated[int, Meta(ge=0, lt=2**31)] | None,
+        Meta(description="By the key if left out, or else in turns."),
+    ] = None
+    timestamp: Annotated[
+        Moment | None, Meta(description="The time that the record carries; now if left out.")
+    ] = None
     priority: Annotated[
         int | str, Meta(description="0 to 9, or low (1), normal (4), high (7).")
     ] = 4
-    delay: Duration | None = None
-    deliver_at: Moment | None = None
-    ttl: Duration | None = None
-    idempotency_key: str | None = None
+    delay: Annotated[Duration | None, Meta(description="It comes after this time.")] = None
+    deliver_at: Annotated[Moment | None, Meta(description="It comes at this time.")] = None
+    ttl: Annotated[
+        Duration | None,
+        Meta(description="Queue groups do not receive it after this time, from when it comes."),
+    ] = None
+    idempotency_key: Annotated[
+        str | None,
+        Meta(description="A second message with this key is not stored, within five minutes."),
+    ] = None
 
 
 class PublishBody(MessageBody, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -105,9 +119,16 @@ class ReceiveBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     """How many messages, how long to wait for the first, and for how long they are out."""
 
     max: Annotated[int, Meta(ge=1, le=10_000)] = 10
-    wait: Duration = 0
-    lease: Duration | None = None
-    consumer: Annotated[str, Meta(max_length=200)] = ""
+    wait: Annotated[
+        Duration,
+        Meta(description="For the first one, up to 60 s; seconds, or a text such as 500ms or 20s."),
+    ] = 0
+    lease: Annotated[
+        Duration | None, Meta(description="Up to 12 h; the group's own if left out.")
+    ] = None
+    consumer: Annotated[
+        str, Meta(max_length=200, description="Who receives, for those who look at the group.")
+    ] = ""
 
 
 class ExchangeBody(ReceiveBody, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -16,6 +16,7 @@ def describe(endpoints: Sequence[Endpoint], *, version: str) -> dict[str, Any]:
     types = list(_bodies(endpoints))
     schemas, components = msgspec.json.schema_components(types, ref_template=SCHEMA_PATH)
     references = dict(zip(types, schemas, strict=True))
+    _leave_out_false_items(components)
     paths: dict[str, dict[str, Any]] = {}
     for endpoint in endpoints:
         operation = _operation(endpoint, references)
@@ -25,14 +26,31 @@ def describe(endpoints: Sequence[Endpoint], *, version: str) -> dict[str, Any]:
         "info": {
             "title": "Penstock",
             "version": version,
-            "description": "Health, readiness and metrics of one node, and the operation of its"
-            " cluster, which any node carries out. Errors are JSON: a fixed type for programs,"
-            " a sentence for people, and whether to try again.",
+            "description": "Topics, messages, queue groups, dead letters, schedules and tasks;"
+            " health, readiness and metrics of one node; and the operation of its cluster. Any node"
+            " answers. Errors are JSON: a fixed type for programs, a sentence for people, and"
+            " whether to try again.",
             "license": {"name": "MIT", "identifier": "MIT"},
         },
         "paths": paths,
         "components": {"schemas": components},
     }
+
+
+def _leave_out_false_items(schema: Any) -> None:
+    """Take out `"items": false`, which tuples have, and which generators of clients stumble over.
+
+    It says that nothing stands behind what `prefixItems` tells; so does `maxItems` beside it.
+    """
+    if isinstance(schema, dict):
+        if schema.get("items") is False:
+            assert schema["maxItems"] == len(schema["prefixItems"]), "the length is told twice"
+            del schema["items"]
+        for each in schema.values():
+            _leave_out_false_items(each)
+    elif isinstance(schema, list):
+        for each in schema:
+            _leave_out_false_items(each)
 
 
 def _bodies(endpoints: Iterable[Endpoint]) -> Iterable[type]:
@@ -80,8 +98,9 @@ def _parameter(parameter: Parameter) -> dict[str, Any]:
 def _request_body(endpoint: Endpoint, schema: dict[str, Any]) -> dict[str, Any]:
     assert endpoint.body is not None
     fields = msgspec.structs.fields(endpoint.body)
+    is_required = endpoint.needs_body or any(field.required for field in fields)
     content = {"schema": schema, "example": msgspec.json.decode(endpoint.example)}
-    return {"required": any(field.required for field in fields), "content": {JSON: content}}
+    return {"required": is_required, "content": {JSON: content}}
 
 
 def _response(answer: Answer, references: dict[type, dict[str, Any]]) -> dict[str, Any]:

@@ -79,6 +79,7 @@ def publishing_endpoints(view: NodeView, failures: Failures, *, bytes_max: int) 
             " its replicas. With `acks` it can come earlier.",
             parameters=(TOPIC,),
             body=PublishBody,
+            needs_body=True,
             example='{"key": "order-17", "value": {"total": 12}, "headers": {"source": "web"}}',
             answers={200: Answer(meaning="Where it went.", body=PublishedMessage), **FAILURES},
             call=Shortcut(publish, bytes_max),

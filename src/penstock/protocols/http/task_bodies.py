@@ -17,7 +17,9 @@ class NewTaskBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     priority: Annotated[
         int | str, Meta(description="0 to 9, or low (1), normal (4), high (7).")
     ] = 4
-    max_retries: Annotated[int, Meta(ge=0, le=1_000)] = 3
+    max_retries: Annotated[
+        int, Meta(ge=0, le=1_000, description="Attempts after the first one.")
+    ] = 3
     idempotency_key: Annotated[
         str | None,
         Meta(description="Where it repeats within minutes, the first task of the type counts."),
@@ -42,8 +44,13 @@ class LeaseBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         list[str], Meta(max_length=100, description="Nothing stands for every type.")
     ] = []
     max: Annotated[int, Meta(ge=1, le=10_000)] = 1
-    wait: Duration = 0
-    lease: Duration | None = None
+    wait: Annotated[
+        Duration,
+        Meta(description="For the first one, up to 60 s; seconds, or a text such as 500ms or 20s."),
+    ] = 0
+    lease: Annotated[
+        Duration | None, Meta(description="Up to 12 h; that of the type's topic if left out.")
+    ] = None
     worker: Annotated[str, Meta(max_length=200)] = ""
 
 

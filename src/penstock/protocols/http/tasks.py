@@ -87,6 +87,7 @@ def _enqueuing(view: NodeView, bytes_max: int) -> list[Endpoint]:
             " the topic `tasks.TYPE`, those without one of `tasks`; workers are the group"
             " `workers`.",
             body=NewTaskBody,
+            needs_body=True,
             example='{"type": "email", "payload": {"to": "anna"}, "max_retries": 5}',
             answers={201: Answer(meaning="It is enqueued.", body=EnqueuedTaskBody), **FAILURES},
             call=Shortcut(enqueue, bytes_max, status=201),

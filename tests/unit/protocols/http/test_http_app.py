@@ -128,6 +128,30 @@ def test_the_openapi_document_describes_every_endpoint_and_resolves_its_referenc
     assert document["paths"]["/ready"]["get"]["responses"].keys() == {"200", "503", "default"}
 
 
+def test_the_openapi_document_says_which_bodies_are_needed() -> None:
+    paths = ask(create_app(FakeNode()), "/openapi.json").json()["paths"]
+
+    for path in ("/v1/topics/{topic}/publish", "/v1/topics/{topic}/messages", "/tasks"):
+        assert paths[path]["post"]["requestBody"]["required"] is True
+    receive = paths["/v1/topics/{topic}/groups/{group}/receive"]["post"]
+    assert receive["requestBody"]["required"] is False
+
+
+def test_the_openapi_document_has_no_schema_that_is_a_boolean() -> None:
+    # It may, but generators of clients expect an object.
+    text = ask(create_app(FakeNode()), "/openapi.json").text
+
+    assert '"prefixItems"' in text
+    assert re.findall(r'"items":(?:true|false)', text) == []
+
+
+def test_the_page_for_people_tells_limits_defaults_and_units() -> None:
+    page = ask(create_app(FakeNode()), "/docs").text
+
+    assert "<td>1..10000. 10 if left out.</td>" in page
+    assert "Up to 12 h; the group&#x27;s own if left out. Seconds, or a text with a unit" in page
+
+
 def test_the_page_for_people_shows_every_endpoint_and_loads_nothing() -> None:
     response = ask(create_app(FakeNode()), "/docs")
 
