@@ -93,7 +93,7 @@ class LeaseKeeper:
                 except PenstockError as error:
                     logger.warning("leases were not extended: %s", error)
                     continue
-                self.drop(lost_of(refusals))
+                self.drop(lost_of([each for each in refusals if self.is_held(each.message)]))
 
 
 class AsyncLeaseKeeper:
@@ -151,20 +151,21 @@ class AsyncLeaseKeeper:
                 except PenstockError as error:
                     logger.warning("leases were not extended: %s", error)
                     continue
-                self.drop(lost_of(refusals))
+                self.drop(lost_of([each for each in refusals if self.is_held(each.message)]))
 
 
 def lost_of(refusals: Sequence[Refusal[Leased]]) -> list[Leased]:
     """Return the messages that somebody else may get while they are worked on.
 
-    The others' leases run on, and are extended later: a partition without a leader gets one.
+    The others' leases run on, and are extended later: a partition without a leader gets one. What
+    was settled while its extension was on its way is refused, too, and is not among `refusals`.
     """
     lost: list[Leased] = []
     for each in refusals:
         if each.error.retryable:
-            logger.warning("a lease was not extended: %s", each.error)
+            logger.warning("a lease of %s was not extended: %s", each.message.topic, each.error)
         else:
-            logger.warning("a lease was lost: %s", each.error)
+            logger.warning("a lease of %s was lost: %s", each.message.topic, each.error)
             lost.append(each.message)
     return lost
 

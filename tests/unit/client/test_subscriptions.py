@@ -5,6 +5,8 @@ import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import pytest
+
 from penstock.client.deliveries import Leased, Refusal
 from penstock.client.subscriptions import (
     AsyncLeaseKeeper,
@@ -25,7 +27,7 @@ class Out:
     lease_until_ms: int = 0
 
 
-FIRST, LOST, AGAIN = Out("1"), Out("2"), Out("3")
+FIRST, LOST, AGAIN, SECOND = Out("1"), Out("2"), Out("3"), Out("4")
 
 
 def test_a_message_whose_lease_was_lost_while_it_waited_is_not_handed_out() -> None:
@@ -112,3 +114,47 @@ def test_the_same_holds_for_leases_on_an_event_loop() -> None:
         await keeper.close()
 
     asyncio.run(scenario())
+
+
+def test_a_message_that_is_settled_while_its_lease_is_extended_is_not_told_as_lost(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    is_over = threading.Event()
+
+    def extend(messages: Sequence[Leased], _lease_s: float) -> list[Refusal[Leased]]:
+        if SECOND in messages:
+            is_over.set()
+            return []
+        # The ack arrives before the extension does.
+        keeper.drop([FIRST])
+        keeper.hold([SECOND], lease_s=SHORT_S, owner=None)
+        return [Refusal(FIRST, LeaseExpired("acked"))]
+
+    keeper = LeaseKeeper(extend)
+    keeper.hold([FIRST], lease_s=SHORT_S, owner=None)
+
+    assert is_over.wait(30)
+    keeper.close()
+    assert caplog.messages == []
+
+
+def test_the_same_is_true_on_an_event_loop(caplog: pytest.LogCaptureFixture) -> None:
+    async def scenario() -> None:
+        is_over = asyncio.Event()
+
+        async def extend(messages: Sequence[Leased], _lease_s: float) -> list[Refusal[Leased]]:
+            if SECOND in messages:
+                is_over.set()
+                return []
+            keeper.drop([FIRST])
+            keeper.hold([SECOND], lease_s=SHORT_S, owner=None)
+            return [Refusal(FIRST, LeaseExpired("acked"))]
+
+        keeper = AsyncLeaseKeeper(extend)
+        keeper.hold([FIRST], lease_s=SHORT_S, owner=None)
+        async with asyncio.timeout(30):
+            await is_over.wait()
+        await keeper.close()
+
+    asyncio.run(scenario())
+    assert caplog.messages == []
