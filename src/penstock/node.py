@@ -61,7 +61,9 @@ async def _serve(options: NodeOptions) -> None:
     # What was made until here stays. Looking through all of it for garbage takes the loop 60 ms.
     gc.freeze()
     try:
-        print(node.greeting(), flush=True)
+        if options.log_format == "text":
+            # Where programs read the log, no line must come between that is not JSON.
+            print(node.greeting(), flush=True)
         await stopping
     finally:
         await node.stop()

@@ -1,5 +1,6 @@
 """Stopping, starting again, and what a node says when it cannot start."""
 
+import json
 import os
 import signal
 import socket
@@ -45,6 +46,14 @@ def serve(*flags: str) -> subprocess.CompletedProcess[str]:
         timeout=WAIT_S,
         env=environ,
     )
+
+
+def test_a_node_that_logs_for_programs_prints_nothing_else(start_node: StartNode) -> None:
+    node = start_node()
+    node.stop()
+
+    lines = node.log_path.read_text().splitlines()
+    assert [json.loads(line)["message"] for line in lines][-1] == "node has stopped"
 
 
 @pytest.mark.crash
