@@ -432,6 +432,17 @@ def test_a_partition_that_does_not_exist_is_told(penstock: Commands, topic: str)
     assert f"partition is 7, topic {topic} has 0..0" in result.stderr.decode()
 
 
+def test_a_message_that_is_refused_without_a_reason_is_told_what_may_be_wrong(
+    penstock: Commands, topic: str
+) -> None:
+    nameless = penstock.run("produce", "ünï", "-v", "x", code=1).stderr.decode()
+    senseless = penstock.run("produce", topic, "-v", "x", "-H", "penstock-priority=99", code=1)
+
+    assert nameless.startswith("penstock: publish to ünï: ")
+    assert "A-Z, a-z, 0-9" in nameless
+    assert "headers that begin with penstock-" in senseless.stderr.decode()
+
+
 def test_messages_are_written_in_the_format_asked_for(penstock: Commands, topic: str) -> None:
     penstock.run("produce", topic, "-k", "K", "-v", "V", "--timestamp", "5", "-H", "h=1")
 

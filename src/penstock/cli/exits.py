@@ -40,6 +40,15 @@ _HINTS: tuple[tuple[type[errors.PenstockError], str], ...] = (
     (errors.Unavailable, _UNAVAILABLE),
     (errors.TopicNotFound, "`penstock topic list` shows the topics."),
     (errors.TopicExists, "--if-not-exists accepts that."),
+    (
+        errors.InvalidTopicName,
+        "Names of topics have up to 249 characters of A-Z, a-z, 0-9, dot, hyphen and underscore.",
+    ),
+    # librdkafka keeps to itself which of them the node has named.
+    (
+        errors.InvalidBatch,
+        "A compacted topic wants keys; headers that begin with penstock- want certain values.",
+    ),
     (errors.GroupNotFound, "`penstock group list` shows the groups."),
     (errors.GroupNotEmpty, "Stop its consumers first; `penstock group describe` lists them."),
     (errors.InvalidSetting, "`penstock topic describe TOPIC --all` shows the settings."),

@@ -67,8 +67,9 @@ def status(
     """Show how a task stands."""
     with open_client(url) as client:
         found = client.tasks.status(task_id)
-    tries = "an unknown number of" if found.attempts is None else str(found.attempts)
-    lines = [f"Task {found.id} is {found.state}: {tries} attempts, {found.max_retries} retries."]
+    tries = "an unknown number" if found.attempts is None else str(found.attempts)
+    most = found.max_retries + 1
+    lines = [f"Task {found.id} is {found.state}: {tries} of {most} attempts."]
     if found.worker:
         lines.append(f"It is out with {found.worker}.")
     if found.last_error:

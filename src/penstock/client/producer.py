@@ -104,7 +104,10 @@ class Producer:
             self._failure = self._describe(error, message)
 
     def _describe(self, error: KafkaError, message: Any) -> PenstockError:
-        failure = translate(error, f"publish to {message.topic()} partition {message.partition()}")
+        doing = f"publish to {message.topic()}"
+        if message.partition() is not None:
+            doing += f" partition {message.partition()}"
+        failure = translate(error, doing)
         if isinstance(failure, BatchTooLarge):
             size_bytes = len(message)
             return BatchTooLarge(
