@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
+from penstock.client import Client
+from penstock.errors import Corruption
 from tests.cluster_views import (
     leader_of,
     new_replicated_topic,
@@ -72,6 +74,38 @@ def test_a_flipped_bit_on_a_follower_is_found_and_mended(cluster: ClusterProcess
         "the damage is mended",
     )
     assert stored_bytes(damaged, topic, 0) == whole
+
+
+def test_damage_that_a_queue_meets_is_found_at_once_and_read_from_another_replica(
+    tmp_path: Path,
+) -> None:
+    # No background check comes by while this runs.
+    with ClusterProcess(tmp_path / "met", 3) as cluster:
+        topic = published_topic(cluster)
+        leader = cluster[leader_of(cluster, topic)]
+        size = len(stored_bytes(leader, topic, 0))
+        with log_file(leader, topic).open("r+b") as file:
+            file.seek(size // 2)
+            (byte,) = file.read(1)
+            file.seek(size // 2)
+            file.write(bytes([byte ^ 0x10]))
+
+        received: list[bytes | None] = []
+        with Client(leader.http_url) as client:
+
+            def receive_all() -> bool:
+                try:
+                    messages = client.receive(topic, "readers", count_max=1_000, wait_s=1)
+                except Corruption:
+                    return False
+                received.extend(message.value for message in messages)
+                client.ack_batch(messages)
+                return len(received) == len(VALUES)
+
+            wait_for(receive_all, "all messages are received")
+
+        assert received == VALUES
+        assert [line for line in leader.log_lines() if line["message"] == "damage found"]
 
 
 def test_a_replica_whose_file_is_cut_begins_anew_and_catches_up(cluster: ClusterProcess) -> None:

@@ -388,4 +388,4 @@ def _records(partition: Partition, offset: int) -> tuple[list[Record], int | Non
     if found is None:
         return [], None
     data = found.read()
-    return list(stored_records(partition.place, data, offset=offset)), end_offset(data)
+    return list(stored_records(partition, data, offset=offset)), end_offset(data)

@@ -332,7 +332,7 @@ class Messages:
                 return []
             data = found.read()
             records = itertools.islice(
-                stored_records(partition.place, data, offset=offset), request.count_max
+                stored_records(partition, data, offset=offset), request.count_max
             )
             if result := list(records):
                 return result

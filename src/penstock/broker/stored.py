@@ -6,15 +6,15 @@ sent records has nothing left to compare, so the checksums are compared here.
 
 from collections.abc import Iterator
 
+from penstock.cluster import Partition
 from penstock.errors import Corruption
-from penstock.ids import TopicPartition
 from penstock.record import Record, batch_size, checksum_matches, decode_records, read_header
 
 
-def stored_records(place: TopicPartition, data: bytes, *, offset: int) -> Iterator[Record]:
+def stored_records(partition: Partition, data: bytes, *, offset: int) -> Iterator[Record]:
     """Yield the records of whole batches from `offset` on, without those of the broker itself.
 
-    Raises `Corruption` at a batch that is not what was stored.
+    Raises `Corruption` at a batch that is not what was stored, which is looked at then.
     """
     view = memoryview(data)
     position = 0
@@ -22,8 +22,9 @@ def stored_records(place: TopicPartition, data: bytes, *, offset: int) -> Iterat
         batch = view[position : position + batch_size(view, position)]
         header = read_header(batch)
         if not checksum_matches(batch):
+            partition.log.suspicion.arise(header.base_offset)
             raise Corruption(
-                f"the batch at offset {header.base_offset} of {place} fails its checksum"
+                f"the batch at offset {header.base_offset} of {partition.place} fails its checksum"
             )
         if not header.is_control:
             yield from (record for record in decode_records(batch) if record.offset >= offset)

@@ -29,6 +29,7 @@ from penstock.errors import Corruption, DiskFull, PenstockError, StorageFailed, 
 from penstock.log import (
     Damage,
     Segment,
+    damage_of,
     plan_compaction,
     scrub_segment,
 )
@@ -120,6 +121,8 @@ class Housekeeper:
         while True:
             await asyncio.sleep(self._options.checkpoint_interval_ms / 1000)
             for log in list(self._cluster.logs()):
+                if log.suspicion:
+                    await self._work_on(log, "scrub", self.look_at_suspicion)
                 group, rest = log.identity.group, log.raft.rest
                 if rest is not None and saved.get(group) is rest:
                     continue
@@ -247,14 +250,9 @@ class Housekeeper:
 
     async def scrub(self, log: ReplicatedLog) -> None:
         """Check all bytes of a log; what is damaged is reported and never served again."""
-
-        def pace(size_bytes: int) -> None:
-            self._cluster.upkeep.check(log)
-            time.sleep(size_bytes / _SCRUB_BYTES_PER_S)
-
         for segment in list(log.log.segments):
             try:
-                damages = await self._in_thread(partial(_damages_of, segment, pace))
+                damages = await self._in_thread(partial(_damages_of, segment, self._pace_on(log)))
             except FileNotFoundError:
                 # Retention has removed the segment meanwhile.
                 continue
@@ -265,10 +263,47 @@ class Housekeeper:
                 # The segment was cut or replaced while it was being read.
                 continue
             for damage in damages:
-                if (damage.start, damage.end) not in segment.damage:
-                    _report(log, segment, damage)
-                if not await self._cluster.mend(log, segment, damage) and not damage.is_log:
-                    log.fail(Corruption(f"{damage.path} is damaged: {damage.reason}"))
+                await self._deal_with(log, segment, damage)
+
+    async def look_at_suspicion(self, log: ReplicatedLog) -> None:
+        """Check the batch that readers found damaged, until it is mended or nobody can do it."""
+        offset = log.suspicion.take_look()
+        segment = next((each for each in log.log.segments if offset < each.table.next_offset), None)
+        number = 0 if segment is None else segment.table.number_of_offset(offset)
+        if segment is None or number >= segment.written_rows:
+            log.suspicion.end()
+            return
+        check = partial(damage_of, segment, number, self._pace_on(log))
+        try:
+            damage = await self._in_thread(check)
+        except OSError as failure:
+            # Retention may have removed the segment meanwhile.
+            logger.error("scrub failed", extra={"log": log.name, "reason": str(failure)})
+            log.suspicion.end()
+            return
+        if segment not in log.log.segments:
+            return
+        if damage is None or await self._deal_with(log, segment, damage):
+            log.suspicion.end()
+        elif log.is_alone or not log.suspicion:
+            row = segment.table.row(number)
+            log.suspicion.give_up(range(row.first_offset, row.next_offset))
+
+    def _pace_on(self, log: ReplicatedLog) -> Callable[[int], None]:
+        def pace(size_bytes: int) -> None:
+            self._cluster.upkeep.check(log)
+            time.sleep(size_bytes / _SCRUB_BYTES_PER_S)
+
+        return pace
+
+    async def _deal_with(self, log: ReplicatedLog, segment: Segment, damage: Damage) -> bool:
+        """Report damage, and mend it if that can be done now."""
+        if (damage.start, damage.end) not in segment.damage:
+            _report(log, segment, damage)
+        is_mended = await self._cluster.mend(log, segment, damage)
+        if not is_mended and not damage.is_log:
+            log.fail(Corruption(f"{damage.path} is damaged: {damage.reason}"))
+        return is_mended
 
 
 @contextmanager

@@ -34,6 +34,7 @@ from penstock.cluster.turned_away import TurnedAway
 from penstock.cluster.workplace import Workplace
 from penstock.errors import (
     Conflict,
+    Corruption,
     NotLeader,
     OffsetOutOfRange,
     OutOfOrderSequence,
@@ -333,7 +334,11 @@ class Partition:
     def read(self, offset: int, *, bytes_max: int) -> FileRange | None:
         """Return committed batches from the one that holds `offset`, or None at the end."""
         self.fence.check_reads()
-        return self.log.read(offset, start_offset=self.start_offset, bytes_max=bytes_max)
+        try:
+            return self.log.read(offset, start_offset=self.start_offset, bytes_max=bytes_max)
+        except Corruption:
+            self.log.suspicion.arise(offset)
+            raise
 
     def check_serving(self) -> None:
         """Raise when this node cannot tell where the partition starts and ends."""

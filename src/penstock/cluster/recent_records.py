@@ -135,6 +135,9 @@ class RecentRecords:
             batches = _split(memoryview(stored.read())) if stored else []
         except OSError as error:
             raise StorageFailed(f"{self._log.name} cannot be read: {error}") from error
+        except Corruption:
+            self._log.suspicion.arise(offset)
+            raise
         if not batches or batches[0][0].base_offset >= offset + _GONE_MAX:
             # Compaction has removed what was here.
             end = min(end_offset, offset + _GONE_MAX)
@@ -146,6 +149,7 @@ class RecentRecords:
         records: list[Record | None] = [None] * (end - start)
         for header, batch in batches:
             if not checksum_matches(batch):
+                self._log.suspicion.arise(header.base_offset)
                 raise Corruption(
                     f"the batch at offset {header.base_offset} of {self._log.name} fails its"
                     " checksum"

@@ -39,6 +39,7 @@ from penstock.cluster.replica_state import (
     recovered_from,
 )
 from penstock.cluster.replica_storage import RAFT_KINDS, ReplicaStorage
+from penstock.cluster.suspicion import Suspicion
 from penstock.cluster.transfer import finish_interrupted_transfer
 from penstock.cluster.workplace import Workplace
 from penstock.errors import (
@@ -110,6 +111,7 @@ class ReplicatedLog:
         finish_interrupted_transfer(workplace.disk, directory)
         self.log = PartitionLog(workplace.disk, directory, log_settings)
         self.failure: PenstockError | None = None
+        self.suspicion = Suspicion()
         self.on_leadership: Callable[[], None] = lambda: None
         self.entry_reader: EntryReader | None = None
         self.on_snapshot_wanted: Callable[[InstallSnapshot], None] = self.snapshot_failed

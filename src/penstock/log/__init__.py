@@ -13,7 +13,7 @@ from penstock.log.flush import Flush
 from penstock.log.hard_state import HardStateFile
 from penstock.log.index import EntryKind, IndexHeader, Row, index_bytes
 from penstock.log.partition_log import CheckpointRun, PartitionLog
-from penstock.log.scrub import Damage, scrub_segment
+from penstock.log.scrub import Damage, damage_of, scrub_segment
 from penstock.log.segment import (
     INDEX_SUFFIX,
     LOG_SUFFIX,
@@ -56,6 +56,7 @@ __all__ = [
     "StateEntry",
     "VerifyReport",
     "check_copied_segments",
+    "damage_of",
     "dump_file",
     "index_bytes",
     "load_snapshot",

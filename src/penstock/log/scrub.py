@@ -29,28 +29,35 @@ def scrub_segment(segment: Segment, pause: Callable[[int], None]) -> Iterator[Da
     `pause` is told the bytes of each entry read, so that the caller can keep a pace.
     """
     for number in range(segment.written_rows):
-        row = segment.table.checked_row(number)
-        if row is None:
-            yield _damaged_row(segment, number)
-            continue
-        if row.size == 0:
-            continue
-        pause(row.size)
-        is_log = row.kind == EntryKind.RECORDS
-        start = row.log_position if is_log else row.state_position
-        file = segment.files.log if is_log else segment.files.state
-        data = file.read_at(start, row.size)
-        reason = fault_in_batch(data, row) if is_log else _fault_in_state(data)
-        if reason:
-            yield Damage(
-                path=str(segment.path(LOG_SUFFIX if is_log else STATE_SUFFIX)),
-                index=segment.first_index + number,
-                offset=row.first_offset,
-                start=start,
-                end=start + row.size,
-                is_log=is_log,
-                reason=reason,
-            )
+        damage = damage_of(segment, number, pause)
+        if damage is not None:
+            yield damage
+
+
+def damage_of(segment: Segment, number: int, pause: Callable[[int], None]) -> Damage | None:
+    """Return what is damaged of one entry, or None when it is whole. Runs in a thread."""
+    row = segment.table.checked_row(number)
+    if row is None:
+        return _damaged_row(segment, number)
+    if row.size == 0:
+        return None
+    pause(row.size)
+    is_log = row.kind == EntryKind.RECORDS
+    start = row.log_position if is_log else row.state_position
+    file = segment.files.log if is_log else segment.files.state
+    data = file.read_at(start, row.size)
+    reason = fault_in_batch(data, row) if is_log else _fault_in_state(data)
+    if not reason:
+        return None
+    return Damage(
+        path=str(segment.path(LOG_SUFFIX if is_log else STATE_SUFFIX)),
+        index=segment.first_index + number,
+        offset=row.first_offset,
+        start=start,
+        end=start + row.size,
+        is_log=is_log,
+        reason=reason,
+    )
 
 
 def _damaged_row(segment: Segment, number: int) -> Damage:

@@ -426,6 +426,44 @@ def test_the_scrub_reports_damage_once_and_it_is_not_served() -> None:
     run(scene())
 
 
+def test_damage_that_a_reader_meets_is_marked() -> None:
+    async def scene() -> None:
+        house = await House.opened(SimMachine())
+        await house.topic()
+        await house.publish(2)
+        log = house.cluster.partition(PLACE).log
+        house.machine.disk.flip_bit(log_file(), 100)
+
+        log.suspicion.arise(0)
+        await house.keeper.look_at_suspicion(log)
+
+        assert len(log.log.segments[0].damage) == 1
+        assert log.failure is None
+        with pytest.raises(Corruption):
+            house.cluster.partition(PLACE).read(0, bytes_max=1)
+        # Nobody else has the batch, so there is no use in looking at it again.
+        assert not log.suspicion
+
+    run(scene())
+
+
+@pytest.mark.parametrize("offset", [0, 1, 2, 10])
+def test_a_suspicion_without_damage_ends(offset: int) -> None:
+    async def scene() -> None:
+        house = await House.opened(SimMachine())
+        await house.topic()
+        await house.publish(2)
+        log = house.cluster.partition(PLACE).log
+
+        log.suspicion.arise(offset)
+        await house.keeper.look_at_suspicion(log)
+
+        assert not log.suspicion
+        assert log.log.segments[0].damage == []
+
+    run(scene())
+
+
 def test_a_damaged_index_closes_the_partition() -> None:
     async def scene() -> None:
         house = await House.opened(SimMachine())
