@@ -1,5 +1,6 @@
 """Puts the commands together and gives every outcome its exit code."""
 
+import re
 from typing import Any
 
 import typer
@@ -38,12 +39,24 @@ EXIT_CODES = (
 class Root(ReportingGroup):
     """The root command; those below it that ask a cluster take `--context`."""
 
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+        _join_lines(self)
+
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         """Return the command of a name."""
         command = super().get_command(ctx, cmd_name)
         if command is not None:
             offer_context(command)
         return command
+
+
+def _join_lines(command: Any) -> None:
+    # Typer keeps the ends of lines that docstrings have in the code, and wraps at the terminal's
+    # width on top of them.
+    command.help = command.help and re.sub(r"(?<!\n)\n(?!\n)", " ", command.help)
+    for each in getattr(command, "commands", {}).values():
+        _join_lines(each)
 
 
 app = typer.Typer(

@@ -93,6 +93,15 @@ def test_json_may_be_asked_for_before_the_command_too() -> None:
     assert json.loads(run("--json", "version").stdout) == {"version": __version__}
 
 
+def test_the_help_is_wrapped_at_the_width_of_the_terminal_alone() -> None:
+    def words(*args: str) -> str:
+        return run(*args, "--help", environ={"COLUMNS": "80"}).stdout
+
+    lines = [line.strip() for line in words("consume").splitlines()]
+    assert "With a queue group, which is asked for at --url, a message is acked only after" in lines
+    assert " --url, else by --context, else by PENSTOCK_BOOTSTRAP" in words()
+
+
 def test_the_help_tells_the_exit_codes() -> None:
     text = run("--help").stdout
 
