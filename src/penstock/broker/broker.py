@@ -214,13 +214,17 @@ class Broker:
         failed += [log.name for log in self.cluster.logs() if log.failure is not None]
         return (
             Check("joined", self._belongs(), self._joining()),
-            Check("serving", not self._is_draining, "the node is serving requests"),
+            Check(
+                "serving",
+                not self._is_draining,
+                f"the node is {'being stopped' if self._is_draining else 'serving requests'}",
+            ),
             Check(
                 "logs-usable",
                 not failed,
                 f"these logs cannot be used: {', '.join(failed[:20])}" if failed else "all logs",
             ),
-            Check("disk-space", not self.space.is_low, f"{self.space.free_bytes} bytes are free"),
+            Check("disk-space", not self.space.is_low, self.space.told),
         )
 
     def _belongs(self) -> bool:

@@ -29,7 +29,10 @@ _UNAVAILABLE = (
 )
 # What to try next; the first kind that an error belongs to decides.
 _HINTS: tuple[tuple[type[errors.PenstockError], str], ...] = (
-    (errors.TimedOut, "The cluster may be busy, or advertise an address out of reach from here."),
+    (
+        errors.TimedOut,
+        "It may be busy, its disk full (see /ready), or it advertises an address out of reach.",
+    ),
     (errors.DiskFull, "The node refuses new messages until its disk has room."),
     (errors.PreferredLeaderUnavailable, "`penstock cluster partitions` tells how replicas stand."),
     (errors.NotLeader, "The partition may be moving; try again in a moment."),

@@ -69,6 +69,14 @@ class DiskSpace:
             logger.warning(message, extra={"free_bytes": self.free_bytes})
         self.is_low = is_low
 
+    @property
+    def told(self) -> str:
+        """How much is free, and how much there has to be."""
+        relation = "fewer than" if self.is_low else "at least"
+        return (
+            f"{self.free_bytes} bytes are free, {relation} the {self._free_bytes_min} to keep free"
+        )
+
     def check(self) -> None:
         """Raise `DiskFull` when new records must be refused."""
         if self.is_low:
