@@ -66,7 +66,7 @@ class PublishBody(MessageBody, frozen=True, kw_only=True, forbid_unknown_fields=
 class PublishBatchBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Messages, each of which succeeds or fails by itself."""
 
-    messages: list[MessageBody]
+    messages: Annotated[list[MessageBody], Meta(min_length=1, max_length=10_000)]
     acks: Acks = "all"
 
 
