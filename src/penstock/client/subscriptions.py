@@ -21,15 +21,19 @@ L = TypeVar("L", bound=Leased)
 Extend = Callable[[Sequence[Leased], float], list[Refusal[Leased]]]
 AsyncExtend = Callable[[Sequence[Leased], float], Awaitable[list[Refusal[Leased]]]]
 
+# A thread keeps its client, so it must end where nobody closes that; most begin again at once.
+_IDLE_S = 10.0
+
 logger = logging.getLogger(__name__)
 logger.addHandler(logging.NullHandler())
 
 
 class LeaseKeeper:
-    """Extends leases from a thread, which runs while anything is held."""
+    """Extends leases from a thread, which ends when nothing was held for a while."""
 
-    def __init__(self, extend: Extend) -> None:
+    def __init__(self, extend: Extend, *, idle_s: float = _IDLE_S) -> None:
         self._extend = extend
+        self._idle_s = idle_s
         self._clock = SystemClock()
         self._is_closed = False
         self.begin_anew()
@@ -73,8 +77,9 @@ class LeaseKeeper:
         with self._changed:
             self._is_closed = True
             self._changed.notify_all()
-        if self._thread is not None:
-            self._thread.join()
+            thread = self._thread
+        if thread is not None:
+            thread.join()
 
     def _run(self) -> None:
         while True:
@@ -83,8 +88,13 @@ class LeaseKeeper:
                     return
                 now_s = self._clock.steady_s()
                 due_s = self._renewal.next_due_s()
-                if due_s is None or due_s > now_s:
-                    self._changed.wait(None if due_s is None else due_s - now_s)
+                if due_s is None:
+                    if not self._changed.wait(self._idle_s) and not self._renewal:
+                        self._thread = None
+                        return
+                    continue
+                if due_s > now_s:
+                    self._changed.wait(due_s - now_s)
                     continue
                 due = self._renewal.take_due(now_s)
             for lease_s, messages in due.items():

@@ -158,3 +158,25 @@ def test_the_same_is_true_on_an_event_loop(caplog: pytest.LogCaptureFixture) -> 
 
     asyncio.run(scenario())
     assert caplog.messages == []
+
+
+def test_the_thread_that_extends_leases_ends_when_nothing_is_held_and_begins_again() -> None:
+    begun: list[threading.Thread] = []
+    is_extended = threading.Event()
+
+    def extend(_messages: Sequence[Leased], _lease_s: float) -> list[Refusal[Leased]]:
+        begun.append(threading.current_thread())
+        is_extended.set()
+        return []
+
+    keeper = LeaseKeeper(extend, idle_s=0.001)
+    for _ in range(2):
+        is_extended.clear()
+        keeper.hold([FIRST], lease_s=SHORT_S, owner=None)
+        assert is_extended.wait(30)
+        keeper.drop([FIRST])
+        begun[-1].join(30)
+        assert not begun[-1].is_alive()
+
+    keeper.close()
+    assert begun[0] is not begun[-1]
