@@ -202,6 +202,16 @@ def test_dead_letters_are_dealt_with_from_the_command_line(
     penstock(node, "dlq", "show", topic, "0-99", code=1)
 
 
+def test_signs_for_the_terminal_are_shown_and_not_obeyed(node: NodeProcess, client: Client) -> None:
+    topic = with_dead_letters(client, "first\n\x1b[2Jsecond")
+
+    shown = penstock(node, "dlq", "show", topic, "0-0")
+
+    assert "last error: cannot read first\\n\\x1b[2Jsecond\n" in shown
+    assert "value: first\\n\\x1b[2Jsecond\n" in shown
+    assert "\x1b" not in shown
+
+
 def test_schedules_are_changed_from_the_command_line(node: NodeProcess, client: Client) -> None:
     topic = unique("orders")
     first, second = [client.publish(topic, value, delay_s=3_600).id for value in ("a", "b")]

@@ -12,7 +12,7 @@ from penstock.cli.connection import open_client
 from penstock.cli.exits import FAILED
 from penstock.cli.formats import json_bytes, json_headers
 from penstock.cli.options import Json, TopicName, Url, split_pair
-from penstock.cli.output import Grid, Output
+from penstock.cli.output import Grid, Output, one_line
 from penstock.cli.times import show_time
 
 if TYPE_CHECKING:
@@ -72,11 +72,12 @@ def show(
     with open_client(url) as client:
         letter = client.dead_letters.get(topic, letter_id)
     source = f"{letter.source_topic} partition {letter.source_partition}"
+    error = one_line(letter.error) or "-"
     Output(as_json=as_json).show(
         _as_json(letter),
         f"Dead letter {letter.id} of group {letter.group}, {show_time(letter.timestamp_ms)}",
         f"It came from {source} offset {letter.source_offset} (message {letter.source_id}).",
-        f"{letter.reason} after {letter.attempts} attempts; last error: {letter.error or '-'}",
+        f"{letter.reason} after {letter.attempts} attempts; last error: {error}",
         f"It was sent back {letter.redriven} times before.",
         f"key: {_shown(letter.key)}",
         f"value: {_shown(letter.value)}",
@@ -228,4 +229,4 @@ def _as_json(letter: "DeadLetter") -> dict[str, Any]:
 
 
 def _shown(data: bytes | None) -> str:
-    return "-" if data is None else data.decode(errors="backslashreplace")
+    return "-" if data is None else one_line(data.decode(errors="backslashreplace"))

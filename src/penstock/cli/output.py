@@ -38,7 +38,7 @@ class Branch:
 
     def lines(self) -> Iterator[str]:
         """Yield the tree, one line for each branch."""
-        yield _one_line(self.text)
+        yield one_line(self.text)
         for number, branch in enumerate(self.branches, 1):
             is_last = number == len(self.branches)
             first, *rest = branch.lines()
@@ -149,9 +149,9 @@ def encode_json(value: Any) -> bytes:
 
 
 def _cell(value: object) -> str:
-    return "-" if value is None else _one_line(str(value))
+    return "-" if value is None else one_line(str(value))
 
 
-def _one_line(text: str) -> str:
+def one_line(text: str) -> str:
     """Escape what breaks a line or speaks to the terminal; a reason may be any program's text."""
     return _CONTROLS.sub(lambda found: found[0].encode("unicode_escape").decode(), text)

@@ -8,7 +8,7 @@ import typer
 from penstock.cli.addresses import URL_DEFAULT
 from penstock.cli.connection import open_client
 from penstock.cli.options import Json, Url
-from penstock.cli.output import Grid, Output
+from penstock.cli.output import Grid, Output, one_line
 from penstock.cli.times import read_duration_s, show_time
 
 app = typer.Typer(help="Enqueue tasks and see how they stand.", no_args_is_help=True)
@@ -73,7 +73,7 @@ def status(
     if found.worker:
         lines.append(f"It is out with {found.worker}.")
     if found.last_error:
-        lines.append(f"Last error: {found.last_error}")
+        lines.append(f"Last error: {one_line(found.last_error)}")
     Output(as_json=as_json).show(found, *lines)
 
 
