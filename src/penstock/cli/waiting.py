@@ -117,12 +117,18 @@ def look_at_move(
 def look_at_drain(
     nodes: "Sequence[ClusterNode]", partitions: "Sequence[ClusterPartition]", node_id: int
 ) -> Look:
-    """See how much is left on a node; one that is not drained any more is a `Conflict`."""
+    """See how much is left on a node; what does not leave it any more is a `Conflict`."""
     node = next((each for each in nodes if each.node_id == node_id), None)
     if node is None or (node.logs == 0 and node.draining):
         return Look(True, f"node {node_id} is drained")
     if not node.draining:
         raise Conflict(f"node {node_id} is not being drained any more")
+    kept = [each for each in partitions if node_id in each.nodes]
+    if kept:
+        raise Conflict(
+            f"{_name(kept[0])} is to be on nodes {_listed(kept[0].nodes)} by now: another change"
+            f" came after the drain of node {node_id}; drain it again"
+        )
     moving = [each for each in partitions if each.changing and node_id in each.leaving]
     shown = "; ".join(_moving(each) for each in moving[:SHOWN_MAX])
     return Look(False, f"node {node_id}: {node.logs} logs left" + (f"; {shown}" if shown else ""))

@@ -297,15 +297,19 @@ class ClusterMetadata(RecordlessMachine):
     def _remove_node(self, node_id: int) -> None:
         held = [each for each in self.all_replicas() if each.is_kept_by(node_id)]
         if held:
-            is_draining = node_id in self.draining
-            advice = (
-                "wait until they have moved" if is_draining else "drain it before it is removed"
-            )
-            shown = self._shown(held, node_id)
+            shown, advice = self._shown(held, node_id), self._advice(held, node_id)
             raise Conflict(f"node {node_id} still replicates {len(held)} logs: {shown}; {advice}")
         self.nodes.pop(node_id, None)
         self.draining.discard(node_id)
         self._changed()
+
+    def _advice(self, held: list[Replicas], node_id: int) -> str:
+        """Say what makes logs leave a node."""
+        if node_id not in self.draining:
+            return "drain it before it is removed"
+        if all(node_id in each.leaving_nodes for each in held):
+            return "wait until they have moved"
+        return "drain it again, not all of them are being moved"
 
     def _shown(self, held: list[Replicas], node_id: int) -> str:
         """Name logs of a node, first those that nobody else has: they cannot move without it."""

@@ -143,6 +143,21 @@ def test_a_node_that_still_holds_the_only_replica_is_not_removed_and_it_is_named
     run(scene())
 
 
+def test_a_node_that_keeps_what_was_moved_away_is_to_be_drained_again() -> None:
+    async def scene() -> None:
+        broker = await with_pairs()
+        await broker.operations.drain(2)
+        await broker.operations.cancel_move(LAST)
+
+        with pytest.raises(Conflict, match="drain it again, not all of them are being moved"):
+            await broker.operations.remove_node(2)
+        await broker.operations.drain(2)
+        with pytest.raises(Conflict, match="wait until they have moved"):
+            await broker.operations.remove_node(2)
+
+    run(scene())
+
+
 def test_leadership_goes_to_nobody_who_cannot_take_it() -> None:
     async def scene() -> None:
         broker = await with_pairs()

@@ -246,6 +246,17 @@ def test_a_drain_that_was_ended_is_not_waited_for(fake: FakeCluster) -> None:
     assert "node 3 is not being drained any more" in run("drain", "3", "--wait").stderr
 
 
+def test_a_partition_that_is_to_stay_on_the_drained_node_is_not_waited_for(
+    fake: FakeCluster,
+) -> None:
+    fake.partitions_seen = [(MOVING,), (replace(SETTLED, nodes=(1, 2, 3)),)]
+
+    result = run("drain", "3", "--wait", "--timeout", "5s")
+
+    assert result.exit_code == 1
+    assert "orders-0 is to be on nodes 1, 2, 3 by now: another change came after" in result.stderr
+
+
 @pytest.mark.parametrize(
     ("args", "asked"),
     [
