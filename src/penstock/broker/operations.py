@@ -301,6 +301,11 @@ class Operations:
         nodes that can be reached take part.
         """
         metadata = self._metadata()
+        if self._cluster.is_cut_off:
+            raise Unavailable(
+                f"node {self._node_id} is cut off and cannot say what is to be done; ask another"
+                " node"
+            )
         reachable = self._reachable()
         done = await self._carry_out(plan_shard_replicas(metadata, reachable))
         done += await self._carry_out(plan_moves(metadata, reachable))

@@ -11,7 +11,7 @@ from msgspec import structs
 from penstock.broker import Broker, NewTopic
 from penstock.cluster import Leader, plan_moves
 from penstock.cluster.commands import RegisterNode
-from penstock.errors import Conflict, NotLeader, PreferredLeaderUnavailable
+from penstock.errors import Conflict, NotLeader, PreferredLeaderUnavailable, Unavailable
 from penstock.ids import TopicPartition
 from tests.unit.broker.brokers import started
 from tests.unit.cluster.workplaces import run
@@ -154,6 +154,18 @@ def test_a_node_that_keeps_what_was_moved_away_is_to_be_drained_again() -> None:
         await broker.operations.drain(2)
         with pytest.raises(Conflict, match="wait until they have moved"):
             await broker.operations.remove_node(2)
+
+    run(scene())
+
+
+def test_a_node_that_is_cut_off_does_not_call_the_cluster_balanced() -> None:
+    async def scene() -> None:
+        broker = await with_pairs()
+        assert not broker.is_cut_off
+        broker.cluster._contact.leader_is(None, now_s=-60)
+
+        with pytest.raises(Unavailable, match="node 1 is cut off and cannot say"):
+            await broker.operations.balance()
 
     run(scene())
 
