@@ -3,9 +3,11 @@
 A receipt names the partition, so answers are sorted by it and each partition's leader gets one
 request. Whether a receipt holds is decided there, in the order of the log.
 
-An ack may be given again without harm, and a consumer that does not know what became of its ack can
-do nothing better. So the node that was asked does it: it gives an ack that met the end of a leader
-to the next one, and only when none can be found for long is the outcome left open.
+An answer may be given again without harm, and a consumer that does not know what became of its own
+can do nothing better. So the node that was asked does it: it gives one that met the end of a leader
+to the next one, and only when none can be found for long is the outcome left open. An ack that was
+committed the first time counts; of anything else that was, the consumer hears that its lease has
+ended, which is so.
 """
 
 import asyncio
@@ -30,10 +32,10 @@ from penstock.ids import TopicPartition
 
 DELAY_MS_MAX = 7 * 24 * 3600 * 1000
 REASON_BYTES_MAX = 4_096
-# An ack that met a change of leaders is given again to the next one, for this long.
-_ACK_AGAIN_S = 15.0
+# What met a change of leaders is given again to the next one, for this long.
+_AGAIN_S = 15.0
 # A leader that hangs without breaking its links is replaced by then.
-_ACK_ANSWER_S = 3.0
+_ANSWER_S = 3.0
 # A node that has just started learns of the topics within this time.
 _TOPIC_WAIT_S = 10.0
 _AGAIN_PAUSE_S = 0.05
@@ -94,8 +96,8 @@ class Settlement:
 
     async def _ack_each(self, topic: str, group: str, receipts: Sequence[str]) -> list[Outcome]:
         async def ask(partition: int, claims: Claims) -> Stale:
-            return await self._ack_until_known(
-                _Ack(topic, partition, group, _parts(claims[partition]))
+            return await self._ask_until_known(
+                "queue.ack", _Ack(topic, partition, group, _parts(claims[partition]))
             )
 
         return await self._answer(topic, receipts, ask)
@@ -105,7 +107,9 @@ class Settlement:
 
         async def ask(partition: int, claims: Claims) -> Stale:
             parts = _parts(claims[partition])
-            return await self._ack_until_known(_Ack(topic, partition, group, parts, is_late=True))
+            return await self._ask_until_known(
+                "queue.ack", _Ack(topic, partition, group, parts, is_late=True)
+            )
 
         return await self._answer(topic, receipts, ask)
 
@@ -138,7 +142,8 @@ class Settlement:
         count = len(receipts)
         part = Part(delivery, [(start, start + count)])
         try:
-            stale = await self._ack_until_known(_Ack(topic, partition, group, [part]))
+            request = _Ack(topic, partition, group, [part])
+            stale = await self._ask_until_known("queue.ack", request)
         except PenstockError as error:
             return [error] * count
         outcomes: list[Outcome] = [None] * count
@@ -166,8 +171,7 @@ class Settlement:
 
         async def ask(partition: int, claims: Claims) -> Stale:
             request = _Extend(topic, partition, group, _parts(claims[partition]), lease_ms)
-            place = TopicPartition(topic, partition)
-            return await self._calls.ask(place, "queue.extend", request, Stale)
+            return await self._ask_until_known("queue.extend", request)
 
         return await self._answer(topic, receipts, ask)
 
@@ -196,8 +200,7 @@ class Settlement:
                 for delivery, claimed in claims[partition].items()
                 for offset, number in dict(claimed).items()
             ]
-            request = _GiveBack(topic, partition, group, returns)
-            return await self._calls.ask(TopicPartition(topic, partition), verb, request, Stale)
+            return await self._ask_until_known(verb, _GiveBack(topic, partition, group, returns))
 
         return await self._answer(topic, [each.receipt for each in items], ask)
 
@@ -229,22 +232,21 @@ class Settlement:
             await asyncio.gather(*map(settle, claims))
         return outcomes
 
-    async def _ack_until_known(self, request: _Ack) -> Stale:
-        """Ack, and again with the next leader when this one cannot tell the outcome."""
+    async def _ask_until_known(self, verb: str, request: _Ack | _Extend | _GiveBack) -> Stale:
+        """Ask, and again the next leader when this one cannot tell the outcome."""
         place = TopicPartition(request.topic, request.partition)
         loop = asyncio.get_running_loop()
-        until_s = loop.time() + _ACK_AGAIN_S
+        until_s = loop.time() + _AGAIN_S
         while True:
             try:
-                return await self._calls.ask(
-                    place, "queue.ack", request, Stale, answer_s=_ACK_ANSWER_S
-                )
+                return await self._calls.ask(place, verb, request, Stale, answer_s=_ANSWER_S)
             except DiskFull:
                 raise
             except Unavailable:
                 if loop.time() >= until_s:
                     raise
-            request = msgspec.structs.replace(request, is_repeated=True)
+            if isinstance(request, _Ack):
+                request = msgspec.structs.replace(request, is_repeated=True)
             await asyncio.sleep(_AGAIN_PAUSE_S)
 
     async def _partitions_of(self, topic: str) -> int:

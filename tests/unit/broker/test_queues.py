@@ -15,6 +15,7 @@ from penstock.errors import (
     InvalidRequest,
     InvalidSetting,
     LeaseExpired,
+    NotLeader,
     TopicNotFound,
     Unavailable,
 )
@@ -478,6 +479,46 @@ def test_an_ack_is_given_again_when_the_leader_hangs(monkeypatch: pytest.MonkeyP
 
         assert await broker.queues.ack(TOPIC, GROUP, [message.receipt]) == [None]
         assert len(asked) == 2
+
+    run(scene())
+
+
+@pytest.mark.parametrize("verb", ["nack", "reject", "extend"])
+@pytest.mark.parametrize("was_done", [False, True])
+def test_what_meets_a_change_of_leaders_is_asked_of_the_next_one(
+    verb: str, was_done: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scene() -> None:
+        broker = await started_with(b"a")
+        (message,) = await receive(broker)
+        ask = broker.calls.ask
+        asked = []
+
+        async def change_once(*request: Any, **settings: Any) -> Any:
+            asked.append(request[1])
+            is_first = asked == [f"queue.{verb}"]
+            if was_done or not is_first:
+                answer = await ask(*request, **settings)
+            if is_first:
+                raise NotLeader("orders-0 is being handed to node 2")
+            return answer
+
+        monkeypatch.setattr(broker.calls, "ask", change_once)
+
+        queues, receipt = broker.queues, message.receipt
+        match verb:
+            case "nack":
+                answer = queues.nack(TOPIC, GROUP, [Nack(receipt)])
+            case "reject":
+                answer = queues.reject(TOPIC, GROUP, [Reject(receipt)])
+            case _:
+                answer = queues.extend(TOPIC, GROUP, [receipt], lease_ms=60_000)
+        (outcome,) = await answer
+
+        # A lease that the first attempt has ended is over.
+        is_over = was_done and verb != "extend"
+        assert isinstance(outcome, LeaseExpired) if is_over else outcome is None
+        assert asked.count(f"queue.{verb}") == 2
 
     run(scene())
 
