@@ -33,6 +33,8 @@ from penstock.record import (
 )
 
 _CODEC_MAX = max(Codec)
+# What the setting is where nobody gave a limit.
+_ANY_AGE_MS = 2**63 - 1
 
 
 class Publication(msgspec.Struct, frozen=True):
@@ -188,9 +190,13 @@ def _check_kind(header: BatchHeader) -> None:
 def _check_times(batch: RecordBatch, settings: TopicSettings, now_ms: int) -> None:
     earliest_ms = now_ms - settings.timestamp_before_max_ms
     latest_ms = now_ms + settings.timestamp_after_max_ms
-    newest_ms, oldest_ms = batch.header.max_timestamp, batch.header.base_timestamp
-    if not (earliest_ms <= newest_ms <= latest_ms and earliest_ms <= oldest_ms <= latest_ms):
+    newest_ms, first_ms = batch.header.max_timestamp, batch.header.base_timestamp
+    if not (earliest_ms <= newest_ms <= latest_ms and earliest_ms <= first_ms <= latest_ms):
         check_time(newest_ms, settings, now_ms)
+        check_time(first_ms, settings, now_ms)
+    if settings.timestamp_before_max_ms < _ANY_AGE_MS and batch.header.records > 1:
+        # The header has the time of the first record and the newest one; any other may be older.
+        oldest_ms = min(record.timestamp for record in decode_records(batch.data))
         check_time(oldest_ms, settings, now_ms)
 
 

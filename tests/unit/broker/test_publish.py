@@ -15,7 +15,7 @@ from penstock.errors import (
     PenstockError,
     TopicNotFound,
 )
-from penstock.record import Record, encode_batch, read_header
+from penstock.record import Codec, Record, encode_batch, read_header
 from tests.unit.broker.brokers import set_for_long, started
 from tests.unit.cluster.workplaces import PLACE, SimMachine, numbered_batch, run
 
@@ -74,6 +74,28 @@ def test_the_settings_of_the_topic_decide(
 
         assert broker.statistics.batches_in == 0
         assert broker.partition(PLACE).high_watermark == 0
+
+    run(scene())
+
+
+@pytest.mark.parametrize("ages_ms", [(0, 1_001, 0), (0, 1_001), (1_000, 0, 1_001)])
+@pytest.mark.parametrize("codec", [Codec.NONE, Codec.ZSTD])
+def test_a_record_that_is_too_old_is_refused_wherever_in_its_batch_it_is(
+    codec: Codec, ages_ms: tuple[int, ...]
+) -> None:
+    def dated(now_ms: int, *ages_ms: int) -> bytearray:
+        records = [Record(n, now_ms - age_ms, None, b"") for n, age_ms in enumerate(ages_ms)]
+        return encode_batch(records, codec=codec)
+
+    async def scene() -> None:
+        machine = SimMachine()
+        broker = await with_setting("message.timestamp.before.max.ms", "1000", machine=machine)
+        now_ms = machine.clock.now_ms()
+
+        with pytest.raises(InvalidTimestamp, match="1001 ms back"):
+            await publish(broker, dated(now_ms, *ages_ms))
+
+        assert await publish(broker, dated(now_ms, 0, 1_000, 0)) == 0
 
     run(scene())
 
