@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 
 import msgspec
 
-from penstock.errors import InvalidRecords, InvalidRequest
+from penstock.errors import BatchTooLarge, InvalidRecords, InvalidRequest
 from penstock.record.batch import CODEC_MASK, HEADER_BYTES, BatchHeader, Buffer
 from penstock.record.compression import decompress
 from penstock.record.records import Record
@@ -56,6 +56,8 @@ def batch_may_have_attributes(header: BatchHeader, batch: Buffer) -> bool:
         return _search(batch) is not None
     try:
         return _search(decompress(header.codec, memoryview(batch)[HEADER_BYTES:])) is not None
+    except BatchTooLarge:
+        raise
     except InvalidRequest:
         # Bytes that are no records say nothing.
         return False

@@ -100,6 +100,22 @@ def test_a_record_that_is_too_old_is_refused_wherever_in_its_batch_it_is(
     run(scene())
 
 
+@pytest.mark.parametrize("headers", [(), (("penstock-priority", b"9"),)])
+def test_a_batch_that_would_take_all_memory_when_it_is_opened_is_refused(
+    headers: tuple[tuple[str, bytes], ...],
+) -> None:
+    async def scene() -> None:
+        broker = await started()
+        packed = encode_batch([Record(0, 1, None, bytes(2**27), headers)], codec=Codec.ZSTD)
+
+        with pytest.raises(BatchTooLarge, match=f"{2**27} bytes"):
+            await publish(broker, packed)
+
+        assert await publish(broker, encoded(b"a")) == 0
+
+    run(scene())
+
+
 def test_a_batch_with_a_wrong_checksum_is_refused() -> None:
     async def scene() -> None:
         data = encoded(b"value")

@@ -1,3 +1,4 @@
+import random
 import struct
 
 import cramjam
@@ -5,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.errors import InvalidBatch, InvalidRequest, UnsupportedCompression
-from penstock.record import Codec, compress, decompress
+from penstock.errors import BatchTooLarge, InvalidBatch, InvalidRequest, UnsupportedCompression
+from penstock.record import Codec, compress, compression, decompress
 
 PLAIN = b"a penstock carries a river to a turbine " * 50
 
@@ -54,6 +55,36 @@ def test_a_snappy_chunk_of_impossible_size_is_refused(size: int) -> None:
 )
 def test_what_other_encoders_wrote_is_read(codec: Codec, packed: bytes) -> None:
     assert decompress(codec, packed) == PLAIN
+
+
+@pytest.mark.parametrize("codec", [Codec.GZIP, Codec.LZ4, Codec.ZSTD])
+def test_no_more_is_unpacked_than_the_limit(monkeypatch: pytest.MonkeyPatch, codec: Codec) -> None:
+    most = 1_000_000
+    monkeypatch.setattr(compression, "UNPACKED_BYTES_MAX", most)
+
+    assert decompress(codec, compress(codec, bytes(most))) == bytes(most)
+    with pytest.raises(BatchTooLarge, match=f"more than {most} bytes"):
+        decompress(codec, compress(codec, bytes(most + 1)))
+
+
+@pytest.mark.parametrize("codec", [Codec.GZIP, Codec.LZ4, Codec.ZSTD])
+def test_what_is_large_before_it_is_unpacked_may_be_as_many_times_larger(
+    monkeypatch: pytest.MonkeyPatch, codec: Codec
+) -> None:
+    monkeypatch.setattr(compression, "UNPACKED_BYTES_MAX", 1_000)
+    plain = random.Random(1).randbytes(5_000) * 2
+
+    assert decompress(codec, compress(codec, plain)) == plain
+
+
+@pytest.mark.parametrize("codec", [Codec.GZIP, Codec.LZ4, Codec.ZSTD])
+def test_bytes_that_cannot_be_unpacked_are_told_from_those_that_are_too_many(
+    monkeypatch: pytest.MonkeyPatch, codec: Codec
+) -> None:
+    monkeypatch.setattr(compression, "UNPACKED_BYTES_MAX", 1_000)
+
+    with pytest.raises(InvalidBatch, match="cannot be read"):
+        decompress(codec, compress(codec, PLAIN)[:-8])
 
 
 @pytest.mark.parametrize("codec", [5, 6, 7])
