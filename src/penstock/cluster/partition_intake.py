@@ -47,8 +47,8 @@ from penstock.record import (
     Record,
     RecordBatch,
     attributes_of_all,
-    batch_may_have_attributes,
     decode_records,
+    new_batch_may_have_attributes,
     read_header,
     rewrite_batch,
 )
@@ -130,12 +130,12 @@ class Intake:
 
     def check(self, batch: RecordBatch) -> None:
         """Raise when a batch has attributes that make no sense."""
-        if batch_may_have_attributes(batch.header, batch.data):
+        if new_batch_may_have_attributes(batch.header, batch.data):
             attributes_of_all(decode_records(batch.data))
 
     def publish(self, batch: RecordBatch, *, window_ms: int) -> "asyncio.Future[Placed] | None":
         """Take a batch; None when it has nothing that keeps it from being appended as it is."""
-        if not batch_may_have_attributes(batch.header, batch.data):
+        if not new_batch_may_have_attributes(batch.header, batch.data):
             self._machine.expect_plain(batch.header, batch.data)
             return None
         records = list(decode_records(batch.data))

@@ -11,7 +11,7 @@ from operator import attrgetter
 from typing import NamedTuple, cast
 
 from penstock.cluster.replicated_log import ReplicatedLog
-from penstock.errors import Corruption, StorageFailed
+from penstock.errors import Corruption, InvalidBatch, StorageFailed
 from penstock.record import (
     BatchHeader,
     Record,
@@ -155,12 +155,22 @@ class RecentRecords:
                     " checksum"
                 )
             if not header.is_control:
-                found = decode_values(batch) or list(decode_records(batch))
-                _put(found, header, records, start)
+                _put(_decoded(batch), header, records, start)
         size_bytes = sum(header.size_bytes for header, _ in batches)
         is_compressed = any(header.codec for header, _ in batches)
         plain = _plain(records, None if is_compressed else size_bytes)
         return _Stretch(start, end, records, size_bytes, plain)
+
+
+def _decoded(batch: memoryview) -> list[Record]:
+    """Return the records, or none when a producer sent bytes that are not records.
+
+    Whoever waits for what is behind them would wait for ever.
+    """
+    try:
+        return decode_values(batch) or list(decode_records(batch))
+    except InvalidBatch:
+        return []
 
 
 def _put(

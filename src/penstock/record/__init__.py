@@ -22,6 +22,7 @@ from penstock.record.attributes import (
     attributes_of_all,
     batch_may_have_attributes,
     checked_idempotency_key,
+    new_batch_may_have_attributes,
     parse_priority,
     parse_time_ms,
 )
@@ -98,6 +99,7 @@ __all__ = [
     "first_batch",
     "frame_batch",
     "murmur2",
+    "new_batch_may_have_attributes",
     "parse_priority",
     "parse_time_ms",
     "partition_of_idempotency_key",

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 
 import msgspec
 
-from penstock.errors import BatchTooLarge, InvalidRecords, InvalidRequest
+from penstock.errors import InvalidRecords, InvalidRequest
 from penstock.record.batch import CODEC_MASK, HEADER_BYTES, BatchHeader, Buffer
 from penstock.record.compression import decompress
 from penstock.record.records import Record
@@ -51,16 +51,24 @@ _search = re.compile(PREFIX.encode()).search
 
 
 def batch_may_have_attributes(header: BatchHeader, batch: Buffer) -> bool:
-    """False when no record of the batch can have an attribute: one search, nothing is decoded."""
+    """False when no record of a stored batch can have an attribute.
+
+    Bytes that are no records say nothing, and neither do those that are too many to be looked at.
+    """
+    try:
+        return new_batch_may_have_attributes(header, batch)
+    except InvalidRequest:
+        return False
+
+
+def new_batch_may_have_attributes(header: BatchHeader, batch: Buffer) -> bool:
+    """The same of a batch that is to be stored: one search, nothing is decoded.
+
+    Raises `InvalidBatch` when it cannot be unpacked, and `BatchTooLarge` when that is too much.
+    """
     if not header.attributes & CODEC_MASK:
         return _search(batch) is not None
-    try:
-        return _search(decompress(header.codec, memoryview(batch)[HEADER_BYTES:])) is not None
-    except BatchTooLarge:
-        raise
-    except InvalidRequest:
-        # Bytes that are no records say nothing.
-        return False
+    return _search(decompress(header.codec, memoryview(batch)[HEADER_BYTES:])) is not None
 
 
 def attributes_of(headers: Headers) -> Attributes:

@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+from crc32c import crc32c
 
 from penstock.broker import Broker
 from penstock.errors import (
@@ -15,7 +16,7 @@ from penstock.errors import (
     PenstockError,
     TopicNotFound,
 )
-from penstock.record import Codec, Record, encode_batch, read_header
+from penstock.record import HEADER_BYTES, Codec, Record, encode_batch, read_header
 from tests.unit.broker.brokers import set_for_long, started
 from tests.unit.cluster.workplaces import PLACE, SimMachine, numbered_batch, run
 
@@ -109,6 +110,22 @@ def test_a_batch_that_would_take_all_memory_when_it_is_opened_is_refused(
         packed = encode_batch([Record(0, 1, None, bytes(2**27), headers)], codec=Codec.ZSTD)
 
         with pytest.raises(BatchTooLarge, match=f"{2**27} bytes"):
+            await publish(broker, packed)
+
+        assert await publish(broker, encoded(b"a")) == 0
+
+    run(scene())
+
+
+@pytest.mark.parametrize("codec", [Codec.GZIP, Codec.SNAPPY, Codec.LZ4, Codec.ZSTD])
+def test_a_batch_that_nobody_could_open_is_refused(codec: Codec) -> None:
+    async def scene() -> None:
+        broker = await started()
+        packed = encode_batch([Record(0, 1, None, b"x" * 100)], codec=codec)
+        packed[HEADER_BYTES:] = b"\xff" * (len(packed) - HEADER_BYTES)
+        packed[17:21] = crc32c(packed[21:]).to_bytes(4, "big")
+
+        with pytest.raises(InvalidBatch, match="cannot be read"):
             await publish(broker, packed)
 
         assert await publish(broker, encoded(b"a")) == 0

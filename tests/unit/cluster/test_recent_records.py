@@ -1,7 +1,10 @@
 """Records that are read for delivery: which ones come, and how many are kept."""
 
+from crc32c import crc32c
+
 from penstock.cluster.recent_records import RecentRecords, RecordBudget
 from penstock.record import (
+    HEADER_BYTES,
     Codec,
     Record,
     RecordBatch,
@@ -59,6 +62,25 @@ def test_records_keep_their_places_in_a_batch_that_has_lost_some() -> None:
 
         assert [each and each.value for each in found] == [b"b", None, b"d", b"e"]
         assert records.read_plain((3, 4)) is None
+
+    run(scene())
+
+
+def test_bytes_that_are_no_records_hold_up_nothing_behind_them() -> None:
+    async def scene() -> None:
+        partition = await SimMachine().partition()
+        garbage = encode_batch([Record(0, 0, None, b"b"), Record(1, 0, None, b"c")])
+        garbage[HEADER_BYTES:] = b"\x00" * (len(garbage) - HEADER_BYTES)
+        garbage[17:21] = crc32c(garbage[21:]).to_bytes(4, "big")
+        view = memoryview(garbage)
+        await partition.publish(batch(b"a"))
+        await partition.publish(RecordBatch(read_header(view), view))
+        await partition.publish(batch(b"d"))
+        records = RecentRecords(partition.log, RecordBudget())
+
+        found = records.read([(0, 4)])
+
+        assert [each and each.value for each in found] == [b"a", None, None, b"d"]
 
     run(scene())
 

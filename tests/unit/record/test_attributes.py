@@ -1,6 +1,6 @@
 import pytest
 
-from penstock.errors import InvalidRecords, InvalidRequest
+from penstock.errors import InvalidBatch, InvalidRecords, InvalidRequest
 from penstock.record import (
     FAULTS_MAX,
     HEADER_BYTES,
@@ -13,6 +13,7 @@ from penstock.record import (
     attributes_of_all,
     batch_may_have_attributes,
     encode_batch,
+    new_batch_may_have_attributes,
     read_header,
 )
 
@@ -90,6 +91,8 @@ def test_compressed_bytes_that_are_no_records_say_nothing() -> None:
     batch[HEADER_BYTES:] = bytes(len(batch) - HEADER_BYTES)
 
     assert not batch_may_have_attributes(read_header(batch), batch)
+    with pytest.raises(InvalidBatch):
+        new_batch_may_have_attributes(read_header(batch), batch)
 
 
 def test_every_record_of_a_batch_that_cannot_be_stored_is_named_up_to_a_limit() -> None:
