@@ -47,6 +47,7 @@ def test_random_histories_have_every_kind_of_fault_and_deed(outcomes: list[Outco
         "everyone stops",
         "failed sync",
         "flipped bit",
+        "full disk",
         "heartbeat",
         "isolation",
         "kill",

@@ -1,8 +1,10 @@
 """What goes wrong in a fleet, at random and from the seed."""
 
 from collections.abc import Callable
+from random import Random
 from typing import TYPE_CHECKING
 
+from penstock.testing import SimDisk
 from tests.simulation.fleet.node import DATA
 from tests.simulation.strikes import Strikes
 
@@ -11,6 +13,7 @@ if TYPE_CHECKING:
     from tests.simulation.fleet.node import FleetNode
 
 _SPLIT_INTERVAL_US = 2_000_000
+_FULL_DISK_SHARE = 0.3
 
 
 class Weather(Strikes):
@@ -42,10 +45,17 @@ class Weather(Strikes):
         self._choose(actions)
         for node in fleet.nodes.values():
             node.clock.rate = 1 + 0.1 * (self._random.random() - 0.5)
+        # Disks run full by chance of its own: all else is drawn as if they did not.
+        self._chance = Random(f"full disks {fleet.seed}")
+        self._fills_disks = self._chance.random() < _FULL_DISK_SHARE
+        self._full_interval_us = int(500_000 + 4_000_000 * self._chance.random())
+        self._full_disks: list[SimDisk] = []
 
     def begin(self) -> None:
         """Let faults happen from now on."""
         self._begin_strikes()
+        if self._fills_disks:
+            self._later(self._full_interval_us, self._fill_disk)
         if self._fleet.filling.is_slow:
             self._later(_SPLIT_INTERVAL_US, self._split)
 
@@ -63,6 +73,8 @@ class Weather(Strikes):
             node.disk._syncs_until_failure = 0
             node.disk_us = 300
             node.cuts_power = False
+        for disk in list(self._full_disks):
+            self._make_room(disk)
         self._set_clocks()
         self.repair()
 
@@ -213,6 +225,25 @@ class Weather(Strikes):
             self.counts["slow disk"] += 1
             node.disk_us = int(200_000 * self._random.random() ** 2)
             self._later(3_000_000 * self._random.random(), setattr, node, "disk_us", 300)
+
+    def _fill_disk(self) -> None:
+        """There is room for little more, and for nothing then, again and again."""
+        self._later(self._full_interval_us * (0.2 + 1.6 * self._chance.random()), self._fill_disk)
+        on = [node for node in self._fleet.nodes.values() if node.is_on]
+        if not on:
+            return
+        self.on_fault("fill_disk")
+        self.counts["full disk"] += 1
+        disk = self._chance.choice(on).disk
+        disk.tears_when_full = self._chance.random() < 0.5
+        disk.capacity_bytes = disk.used_bytes() + int(20_000 * self._chance.random() ** 2)
+        self._full_disks.append(disk)
+        self._later(3_000_000 * self._chance.random(), self._make_room, disk)
+
+    def _make_room(self, disk: SimDisk) -> None:
+        if disk in self._full_disks:
+            self._full_disks.remove(disk)
+        disk.capacity_bytes = None
 
     def _fail_sync(self) -> None:
         if node := self._some():
