@@ -2,13 +2,20 @@
 
 The leader keeps the files of an offered snapshot while somebody copies them; the follower copies at
 the pace that the options allow. What is done with the copy is told in `transfer`.
+
+One copy at a time is made for a log. When a newer leader offers another snapshot, the copy under
+way ends with the part that it waits for, before the new one begins: both have the same places on
+disk. A copy that cannot be used is thrown away at once, so that a disk on which it did not fit has
+room again.
 """
 
 import asyncio
 import logging
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import Protocol
+from weakref import WeakValueDictionary
 
 import msgspec
 
@@ -61,6 +68,9 @@ class SnapshotExchange:
         self._pace = pace
         self._chunk_bytes = chunk_bytes
         self._hold_s = hold_s
+        # The newest offer that is followed in each directory, and whose turn it is there.
+        self._newest: dict[Path, InstallSnapshot] = {}
+        self._turns: WeakValueDictionary[Path, asyncio.Lock] = WeakValueDictionary()
 
     # The leader's half.
 
@@ -89,25 +99,59 @@ class SnapshotExchange:
 
     async def copy(self, log: ReplicatedLog, offer: InstallSnapshot) -> None:
         """Copy what a leader offers, and tell consensus whether that went well."""
+        directory = log.log.directory
+        self._newest[directory] = offer
+        turn = self._turns.setdefault(directory, asyncio.Lock())
         try:
-            complete = await self._copy_files(log, offer)
+            async with turn:
+                await self._copy_in_turn(log, offer)
+        finally:
+            if self._newest.get(directory) is offer:
+                del self._newest[directory]
+
+    async def _copy_in_turn(self, log: ReplicatedLog, offer: InstallSnapshot) -> None:
+        copy = IncomingCopy(self._workplace.disk, log.log.directory)
+        try:
+            complete = await self._copy_files(log, offer, copy)
         except (OSError, PenstockError) as error:
             logger.warning("snapshot not copied", extra={"log": log.name, "reason": str(error)})
+            await self._throw_away(log, offer, copy)
             log.snapshot_failed(offer)
         else:
             log.snapshot_fetched(offer, complete)
+            await self._throw_away(log, offer, copy)
 
-    async def _copy_files(self, log: ReplicatedLog, offer: InstallSnapshot) -> Callable[[], None]:
-        """Copy all files; return what makes the copy final."""
+    async def _throw_away(
+        self, log: ReplicatedLog, offer: InstallSnapshot, copy: IncomingCopy
+    ) -> None:
+        """Remove what was copied in vain, where nobody else has the directory by now."""
+        try:
+            self._check_wanted(log, offer)
+            await self._workplace.in_thread(copy.begin)
+        except (OSError, PenstockError) as error:
+            # The next copy or the next start begins with that.
+            logger.debug("copied files stay", extra={"log": log.name, "reason": str(error)})
+
+    def _check_wanted(self, log: ReplicatedLog, offer: InstallSnapshot) -> None:
+        """Raise when the files of a copy are to be left alone."""
+        log.check_open()
         if log.is_installing:
-            raise Unavailable(f"{log.name} is about to install another snapshot")
+            raise Unavailable(f"{log.name} is about to install a snapshot")
+        if self._newest.get(log.log.directory) is not offer:
+            raise Unavailable(f"another snapshot is offered to {log.name}")
+
+    async def _copy_files(
+        self, log: ReplicatedLog, offer: InstallSnapshot, copy: IncomingCopy
+    ) -> Callable[[], None]:
+        """Copy all files; return what makes the copy final."""
+        self._check_wanted(log, offer)
         index = offer.snapshot.index
         request = msgspec.msgpack.encode((log.identity.group, index))
         answer = await self._links.request(
             offer.sender, RequestKind.MANIFEST, request, timeout_s=_REQUEST_TIMEOUT_S
         )
         manifest = msgspec.msgpack.decode(answer, type=Manifest)
-        copy = IncomingCopy(self._workplace.disk, log.log.directory)
+        self._check_wanted(log, offer)
         await self._workplace.in_thread(copy.begin)
         for file in manifest.files:
             await self._copy_file(log, offer, file, copy)
@@ -127,6 +171,7 @@ class SnapshotExchange:
                 log.identity.group, offer.snapshot.index, file.name, position, size_bytes
             )
             chunk = await self._fetch_chunk(offer.sender, request)
+            self._check_wanted(log, offer)
             await self._workplace.in_thread(partial(copy.write, file.name, position, chunk))
             position += len(chunk)
             if not chunk:
