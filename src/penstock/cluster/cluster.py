@@ -116,7 +116,7 @@ class Cluster:
         self._rests = Rests(
             self.member.node, self.replicas.by_group, self.links, self.replicas.raft_settings
         )
-        self._mender = Mender(self.member.node, self.links, workplace)
+        self._mender = Mender(self.member.node, self.links)
         self._belonging = Belonging(self.member.node, self.metadata, self._changes, self.links)
         self._requests = PeerRequests(
             self.replicas,
