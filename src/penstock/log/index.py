@@ -150,6 +150,11 @@ def read_row(data: Buffer, number: int) -> Row | None:
     return _checked_row(data, HEADER_BYTES + number * ROW_BYTES)
 
 
+def unpack_row(data: bytes) -> Row | None:
+    """Return the row that these bytes are, or None when they are fewer or damaged."""
+    return _checked_row(data, 0)
+
+
 def _checked_row(data: Buffer, start: int) -> Row | None:
     if start + ROW_BYTES > len(data):
         return None
@@ -193,6 +198,11 @@ class IndexTable:
     def mapped(cls, header: IndexHeader, file: Buffer, count: int) -> "IndexTable":
         """Return a table of `count` rows that reads them from the mapped file."""
         return cls(header, memoryview(file)[HEADER_BYTES:], count)
+
+    @property
+    def is_mapped(self) -> bool:
+        """True when the rows are read from the file, as long as that has them."""
+        return not isinstance(self._rows, bytearray)
 
     def append(self, row: Row) -> bytes:
         """Add a row; return it as it stands in the file."""

@@ -1,9 +1,14 @@
-"""Reading everything once more, to find damage before a reader does."""
+"""Reading everything once more, to find damage before a reader does.
+
+Rows of a sealed segment are read from their file, not through its memory map: a follower may cut
+the segment meanwhile, and the process would end at the first row that is gone. Whoever asked sees
+that the segment is not part of the log any more.
+"""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from penstock.log.index import HEADER_BYTES, ROW_BYTES, EntryKind, Row
+from penstock.log.index import ROW_BYTES, EntryKind, Row, index_bytes, unpack_row
 from penstock.log.segment import INDEX_SUFFIX, LOG_SUFFIX, STATE_SUFFIX, Segment
 from penstock.log.state import read_state_entry
 from penstock.record import read_header
@@ -36,7 +41,7 @@ def scrub_segment(segment: Segment, pause: Callable[[int], None]) -> Iterator[Da
 
 def damage_of(segment: Segment, number: int, pause: Callable[[int], None]) -> Damage | None:
     """Return what is damaged of one entry, or None when it is whole. Runs in a thread."""
-    row = segment.table.checked_row(number)
+    row = _row_of(segment, number)
     if row is None:
         return _damaged_row(segment, number)
     if row.size == 0:
@@ -60,8 +65,14 @@ def damage_of(segment: Segment, number: int, pause: Callable[[int], None]) -> Da
     )
 
 
+def _row_of(segment: Segment, number: int) -> Row | None:
+    if not segment.table.is_mapped:
+        return segment.table.checked_row(number)
+    return unpack_row(segment.files.index.read_at(index_bytes(number), ROW_BYTES))
+
+
 def _damaged_row(segment: Segment, number: int) -> Damage:
-    start = HEADER_BYTES + number * ROW_BYTES
+    start = index_bytes(number)
     return Damage(
         path=str(segment.path(INDEX_SUFFIX)),
         index=segment.first_index + number,

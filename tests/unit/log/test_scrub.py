@@ -1,8 +1,10 @@
+from multiprocessing import get_context
 from pathlib import Path
 
 import pytest
 
-from penstock.log import Damage, PartitionLog, scrub_segment
+from penstock.ids import EntryIndex, Offset, Term
+from penstock.log import Damage, LocalDisk, LogSettings, PartitionLog, scrub_segment
 from penstock.testing import SimDisk
 
 from .entries import DIRECTORY, append, append_state, batch_of, new_log
@@ -85,3 +87,35 @@ def test_the_pace_follows_the_bytes_that_are_read() -> None:
     list(scrub_segment(log.segments[0], sizes.append))
 
     assert sizes == [log.row_at(number).size for number in range(4)]
+
+
+def test_a_process_outlives_the_cut_of_a_segment_that_it_checks(tmp_path: Path) -> None:
+    # Only a memory map of a real file ends the process, so it is one of its own.
+    process = get_context("spawn").Process(target=cut_while_it_is_checked, args=(tmp_path,))
+
+    process.start()
+    process.join()
+
+    assert process.exitcode == 0
+
+
+def cut_while_it_is_checked(directory: Path) -> None:
+    log = PartitionLog(LocalDisk(), directory, LogSettings(segment_rows_max=1_000))
+    log.begin_at(index=EntryIndex(1), offset=Offset(0), term=Term(0))
+    for _ in range(2):
+        for _ in range(1_000):
+            log.append_state(b"state", term=Term(1), now_ms=0)
+        flush = log.take_flush()
+        assert flush is not None
+        flush.run()
+        log.finish(flush)
+    sealed = log.segments[0]
+
+    def cut(_: int) -> None:
+        if sealed in log.segments:
+            log.truncate(3)
+
+    found = list(scrub_segment(sealed, cut))
+
+    assert len(found) > 900
+    assert sealed not in log.segments
