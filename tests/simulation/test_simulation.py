@@ -14,7 +14,7 @@ from tests.simulation.__main__ import prepare
 from tests.simulation.replays import broken, traces
 from tests.simulation.world import Outcome, play
 
-SEEDS = 30
+SEEDS = 36
 WORKERS = 2
 # Seeds that once broke an invariant. They take another course since; what was wrong is told in
 # docs/internals/simulation.md, and tests beside the subjects keep it from coming back.
