@@ -79,7 +79,12 @@ class SnapshotExchange:
         if log.snapshot_index != index + 1:
             raise Unavailable(f"{log.name} has a newer snapshot than the one at {index}")
         self._hold(log)
-        return msgspec.msgpack.encode(manifest_of(self._workplace.disk, log.log, index))
+        try:
+            manifest = manifest_of(self._workplace.disk, log.log, index)
+        except OSError as error:
+            # A newer one is being saved at this moment, and has taken its place on disk already.
+            raise Unavailable(f"the snapshot of {log.name} at {index} is gone: {error}") from error
+        return msgspec.msgpack.encode(manifest)
 
     async def offer_chunk(self, log: ReplicatedLog, request: ChunkRequest) -> bytes:
         """Return a part of a file of a snapshot."""

@@ -4,14 +4,17 @@ import asyncio
 from typing import Any
 
 import msgspec
+import pytest
 
 from penstock.cluster.links import RequestKind
 from penstock.cluster.pace import Pace
 from penstock.cluster.snapshot_exchange import SnapshotExchange
 from penstock.cluster.transfer import ChunkRequest, read_chunk
-from penstock.errors import NotLeader
+from penstock.errors import NotLeader, Unavailable
 from penstock.ids import EntryIndex, NodeId, Term
-from penstock.raft import InstallSnapshot, Membership, Snapshot
+from penstock.log import Snapshot, save_snapshot
+from penstock.raft import InstallSnapshot, Membership
+from penstock.raft import Snapshot as RaftSnapshot
 from penstock.testing import SimDisk
 from tests.unit.cluster.test_transfer import DIRECTORY, Leader, log_with
 from tests.unit.cluster.workplaces import SimMachine, run, turn
@@ -74,7 +77,7 @@ class Scene:
         self.exchange = SnapshotExchange(self.leaders, workplace, pace, chunk_bytes=100)
 
     def offer(self, sender: int) -> InstallSnapshot:
-        snapshot = Snapshot(EntryIndex(self.leader.index), Term(2), Membership())
+        snapshot = RaftSnapshot(EntryIndex(self.leader.index), Term(2), Membership())
         return InstallSnapshot(NodeId(sender), NodeId(9), Term(sender), snapshot)
 
     async def copy(self, offer: InstallSnapshot) -> None:
@@ -106,6 +109,22 @@ def test_a_snapshot_is_copied_in_parts() -> None:
 
         assert scene.follower.fetched == [offer]
         assert scene.copied == scene.whole
+
+    run(play())
+
+
+def test_a_snapshot_that_has_just_been_replaced_is_not_offered() -> None:
+    async def play() -> None:
+        scene = Scene()
+        index = scene.leader.index
+        log: Any = scene.follower
+        log.snapshot_index, log.log = index + 1, scene.leader.log
+        newer = Snapshot(EntryIndex(index + 2), Term(2), b"newer state")
+        # The thread that saves it is done with the files, and the loop does not know it yet.
+        save_snapshot(scene.disk, DIRECTORY, newer)
+
+        with pytest.raises(Unavailable, match="is gone"):
+            scene.exchange.offer_manifest(log, index)
 
     run(play())
 
