@@ -346,8 +346,11 @@ class Faults(Strikes):
     def _look_for_loss(self, node: "Node") -> None:
         """Count a node as sound that has got back what it lost.
 
-        A checkpoint vouches for what is not looked at again: rot there needs a scrub or a new disk.
+        A checkpoint vouches for what is not looked at again: rot there needs a scrub or a new disk,
+        and where it is met before that, the replica is closed as damaged.
         """
+        if node.log is not None and isinstance(node.log.failure, Corruption):
+            node.lost_index = None
         log = node.log.log if node.log is not None and node.log.failure is None else None
         if log is None or node.lost_index is None or log.written_index <= node.lost_index:
             return
