@@ -2,22 +2,25 @@
 
 import shutil
 import subprocess
+import time
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
-from penstock.client import Client
-from penstock.errors import Corruption
+from penstock.client import Client, ClusterAdmin
+from penstock.errors import Corruption, PenstockError
 from tests.cluster_views import (
+    DEADLINE_S,
     leader_of,
     new_replicated_topic,
     stored_bytes,
     view_from,
     wait_for,
 )
-from tests.kafka_clients import publish, unique
+from tests.kafka_clients import open_consumer, publish, unique
 from tests.processes import ClusterProcess, NodeProcess
 
 pytestmark = pytest.mark.crash
@@ -422,6 +425,54 @@ def test_damage_that_comes_to_light_while_a_log_is_in_use_is_replaced_too(tmp_pa
             lambda: stored_bytes(cluster[damaged], topic, 0) == whole, "the replica is whole again"
         )
         assert list((cluster[damaged].data_dir / "damaged").glob(f"{topic}-0.*"))
+
+
+def test_readers_of_a_leader_that_has_rotted_get_what_was_published_and_it_is_mended(
+    tmp_path: Path,
+) -> None:
+    # The background check comes once a day.
+    with ClusterProcess(tmp_path, 3) as cluster:
+        topic = published_topic(cluster)
+        rotten = follower_of(cluster, topic)
+        whole = stored_bytes(cluster[rotten], topic, 0)
+        cluster[rotten].stop()
+        with log_file(cluster[rotten], topic).open("r+b") as file:
+            file.seek(len(whole) // 2)
+            file.write(bytes([whole[len(whole) // 2] ^ 0x10]))
+        cluster[rotten].start()
+        lead(cluster, topic, rotten)
+
+        values = values_from_the_start(cluster, topic, count=len(VALUES))
+
+        assert values == VALUES
+        wait_for(
+            lambda: stored_bytes(cluster[rotten], topic, 0) == whole, "the replica is whole again"
+        )
+
+
+def lead(cluster: ClusterProcess, topic: str, node_id: int) -> None:
+    operator = ClusterAdmin(cluster[node_id].http_url)
+
+    def leads() -> bool:
+        with suppress(PenstockError):
+            operator.transfer_leader(topic, 0, node_id)
+        return leader_of(cluster, topic) == node_id
+
+    wait_for(leads, f"node {node_id} leads")
+
+
+def values_from_the_start(cluster: ClusterProcess, topic: str, *, count: int) -> list[bytes | None]:
+    """Read with a client that does not compare checksums; errors are not its end."""
+    values: list[bytes | None] = []
+    with open_consumer(cluster[1], unique("reader"), check_crcs=False) as reader:
+        reader.assign([TopicPartition(topic, 0, 0)])
+        deadline = time.monotonic() + DEADLINE_S
+        while len(values) < count:
+            assert time.monotonic() < deadline, f"{len(values)} of {count} messages came"
+            message = reader.poll(0.5)
+            if message is not None and message.error() is None:
+                values.append(message.value())
+    return values
 
 
 def test_a_wiped_node_copies_what_the_others_no_longer_have_as_entries(tmp_path: Path) -> None:

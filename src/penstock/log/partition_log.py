@@ -34,6 +34,7 @@ from penstock.log.index import (
     Row,
     make_row,
 )
+from penstock.log.proof import prove
 from penstock.log.recovery import recover
 from penstock.log.scrub import fault_in_batch
 from penstock.log.segment import (
@@ -301,6 +302,7 @@ class PartitionLog:
         table = segment.table
         view = segment.files.index.view()
         segment.table = IndexTable.mapped(table.header, view, table.count)
+        segment.unproven_end = segment.log_bytes
 
     # Checkpoints.
 
@@ -350,7 +352,8 @@ class PartitionLog:
         for segment in self._segments_from(offset):
             found = segment.range_from(offset=offset, end_offset=end_offset, bytes_max=bytes_max)
             if found is not None:
-                return found
+                is_proven = found.position >= segment.unproven_end
+                return found if is_proven else prove(segment, found)
         return None
 
     def _segments_from(self, offset: int) -> Iterator[Segment]:

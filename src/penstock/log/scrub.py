@@ -8,6 +8,7 @@ that the segment is not part of the log any more.
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+from penstock.log.disk import Buffer
 from penstock.log.index import ROW_BYTES, EntryKind, Row, index_bytes, unpack_row
 from penstock.log.segment import INDEX_SUFFIX, LOG_SUFFIX, STATE_SUFFIX, Segment
 from penstock.log.state import read_state_entry
@@ -84,7 +85,7 @@ def _damaged_row(segment: Segment, number: int) -> Damage:
     )
 
 
-def fault_in_batch(data: bytes, row: Row) -> str | None:
+def fault_in_batch(data: Buffer, row: Row) -> str | None:
     """Say what is wrong with the bytes of a batch, its checksum and the fields outside it."""
     if len(data) < row.size:
         return f"the file ends {row.size - len(data)} bytes early"

@@ -25,6 +25,7 @@ from typing import NamedTuple
 
 from penstock.errors import Corruption, StorageFailed
 from penstock.log.ahead import ZerosAhead
+from penstock.log.byte_ranges import ByteRanges
 from penstock.log.disk import Disk, DiskFile
 from penstock.log.index import HEADER_BYTES, ROW_BYTES, IndexHeader, IndexTable
 
@@ -71,9 +72,11 @@ class Segment:
         "is_on_disk",
         "log_ahead",
         "log_bytes",
+        "proven",
         "state_ahead",
         "state_bytes",
         "table",
+        "unproven_end",
         "written_log_bytes",
         "written_rows",
     )
@@ -95,6 +98,10 @@ class Segment:
         self.state_ahead = ZerosAhead()
         # Ranges of .log, by position, whose checksum was found wrong. They are never served.
         self.damage: list[tuple[int, int]] = []
+        # Bytes of .log before this are compared with their checksums before they are first sent,
+        # and those in `proven` have been (`proof.py`).
+        self.unproven_end = self.log_bytes
+        self.proven = ByteRanges()
 
     @property
     def first_index(self) -> int:

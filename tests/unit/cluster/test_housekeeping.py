@@ -464,6 +464,27 @@ def test_a_suspicion_without_damage_ends(offset: int) -> None:
     run(scene())
 
 
+def test_damage_that_a_reader_meets_is_told_once_and_before_the_scrub_comes_by(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def scene() -> None:
+        house = await House.opened(SimMachine(), checkpoint_interval_ms=1)
+        await house.topic()
+        await house.publish(9)
+        partition = house.cluster.partition(PLACE)
+        house.machine.disk.flip_bit(log_file(), 100)
+
+        for _ in range(3):
+            with pytest.raises(Corruption):
+                partition.read(0, bytes_max=1)
+            await run_for_a_while(house)
+
+        assert partition.read(1, bytes_max=1) is not None
+        assert [each.message for each in caplog.records].count("damage found") == 1
+
+    run(scene())
+
+
 def test_a_damaged_index_closes_the_partition() -> None:
     async def scene() -> None:
         house = await House.opened(SimMachine())
