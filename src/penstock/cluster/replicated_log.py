@@ -146,6 +146,7 @@ class ReplicatedLog:
             has_queued=lambda: bool(self._queue),
         )
         self.keeping_files = self._storage.keeping_files
+        self.run_exclusive = self._storage.run_exclusive
         recovered = self._recover(hard_state_file)
         self.applied_index = EntryIndex(recovered.applied)
         # What consensus has given out to be applied and is not yet, half open.
@@ -716,10 +717,6 @@ class ReplicatedLog:
             notify()
 
     # Snapshots.
-
-    async def run_exclusive(self, work: Callable[[], Any]) -> Any:
-        """Run `work` in a thread while no flush runs; proposals wait meanwhile."""
-        return await self._storage.run_exclusive(work)
 
     @property
     def snapshot_index(self) -> EntryIndex:
