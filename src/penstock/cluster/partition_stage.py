@@ -28,6 +28,7 @@ import asyncio
 import itertools
 import logging
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import NamedTuple
 
 from penstock.cluster.partition_fence import PartitionFence
@@ -52,7 +53,7 @@ from penstock.delivery import (
     stage_id,
     unpack_records,
 )
-from penstock.errors import Corruption
+from penstock.errors import Corruption, NotFound
 from penstock.ids import TopicPartition
 from penstock.record import (
     ID,
@@ -179,7 +180,7 @@ class PartitionStage:
             term = self._log.term
             scheduled = _first_bytes(await self._read(found))
             self._leaving = {each.waiting.number for each in scheduled}
-            if self._fence.is_closed or self._may_be_past(term):
+            if self._fence.is_closed or self._may_be_past(term) or not scheduled:
                 break
             await self._log.propose_records(self._batch_of(scheduled))
             self.on_released(len(scheduled))
@@ -206,7 +207,17 @@ class PartitionStage:
         return RecordBatch(read_header(data), memoryview(data))
 
     async def _read(self, found: Sequence[Waiting]) -> list[ScheduledRecord]:
-        return await self._workplace.in_thread(lambda: self._read_records(found))
+        """Read the records of messages; those that have left the stage meanwhile may be missing."""
+        while True:
+            try:
+                return await self._workplace.in_thread(partial(self._read_records, found))
+            except (NotFound, FileNotFoundError):
+                # Their bytes were moved, and the segment in which they stood was removed.
+                again = (self._stage.find(waiting.number) for waiting in found)
+                moved = [waiting for waiting in again if waiting is not None]
+                if moved == list(found):
+                    raise
+                found = moved
 
     def _read_records(self, found: Sequence[Waiting]) -> list[ScheduledRecord]:
         """Read the records of messages; each entry is read once. Runs in a thread."""
@@ -323,6 +334,8 @@ class PartitionStage:
             if not found:
                 return
             scheduled = _first_bytes(await self._read(found))
+            if not scheduled:
+                continue
             event = Restaged(
                 numbers=pack_numbers(each.waiting.number for each in scheduled),
                 records=pack_records([each.record for each in scheduled]),

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from penstock.errors import Corruption, StorageFailed
+from penstock.errors import Corruption, NotFound, StorageFailed
 from penstock.ids import EntryIndex, Offset, Term
 from penstock.log.checkpoint import CheckpointFile
 from penstock.log.compaction import finish_interrupted_swap
@@ -469,8 +469,13 @@ class PartitionLog:
                 yield entry
 
     def payload_at(self, index: int) -> tuple[Row, bytes]:
-        """Return an entry's row and its payload, checked; raise `Corruption` when it is damaged."""
+        """Return an entry's row and its payload, checked; raise `Corruption` when it is damaged.
+
+        Raises `NotFound` when retention has taken it.
+        """
         segment = self._segment_of(index)
+        if index < segment.first_index:
+            raise NotFound(f"entry {index} of {self.directory} is gone")
         row = segment.table.row(index - segment.first_index)
         if row.kind == EntryKind.RECORDS:
             batch = segment.files.log.read_at(row.log_position, row.size)

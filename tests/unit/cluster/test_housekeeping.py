@@ -245,6 +245,32 @@ def test_messages_that_wait_leave_their_segments_before_these_go() -> None:
     run(scene())
 
 
+def test_messages_whose_bytes_move_while_they_are_read_are_found_where_they_are() -> None:
+    async def scene() -> None:
+        house = await House.opened(SimMachine())
+        await house.topic(retention_bytes="0")
+        partition = house.cluster.partition(PLACE)
+        header = ("penstock-deliver-at", str(house.machine.clock.now_ms() + 60_000).encode())
+        data = encode_batch([Record(0, 0, None, b"later", (header,))])
+        placed = partition.intake.publish(split_batches(data)[0], window_ms=0)
+        assert placed is not None
+        number = (await placed).messages[0].stage_number
+        assert number is not None
+        await house.publish(9)
+        found = partition.stage._stage.find(number)
+        assert found is not None
+
+        await house.keeper.tidy()
+        (read,) = await partition.stage._read([found])
+
+        assert read.record.value == b"later"
+        assert read.waiting.where > found.where
+        assert await partition.stage.cancel([number]) == [True]
+        assert await partition.stage._read([found]) == []
+
+    run(scene())
+
+
 def test_compaction_keeps_the_latest_of_each_key() -> None:
     async def scene() -> None:
         house = await House.opened(SimMachine())
