@@ -88,7 +88,7 @@ class Faults(Strikes):
         """Do for replicas that are closed or rotten what an operator does."""
         for node in list(self._world.nodes.values()):
             self._look_for_loss(node)
-            if node.is_unfit or (node.is_rotten and node.lost_index is None):
+            if node.is_unfit or node.is_doomed:
                 if self._may_lose(node):
                     self._replace(node)
             elif node.log is not None and node.log.failure is not None:
@@ -332,7 +332,10 @@ class Faults(Strikes):
         A node that has to wait for it too long is replaced; in the end none is.
         """
         node = self._some()
-        if node is None or not self._may_lose(node) or (newest := node.newest_entry()) is None:
+        # Of another bit that was flipped there, nothing would be known when this one is back.
+        if node is None or node.is_rotten or not self._may_lose(node):
+            return
+        if (newest := node.newest_entry()) is None:
             return
         path, position = newest
         assert node.log is not None

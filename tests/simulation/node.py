@@ -313,6 +313,11 @@ class Node(Computer):
 
     # Upkeep.
 
+    @property
+    def is_doomed(self) -> bool:
+        """Whether a bit was flipped that does not come back from the others: the disk has to go."""
+        return self.is_rotten and self.lost_index is None
+
     def newest_entry(self) -> tuple[Path, int] | None:
         """Return the file and a position in the middle of the newest entry that was flushed."""
         segments = self.log.log.segments if self.log is not None else []

@@ -352,7 +352,7 @@ class World:
             self.faults.repair()
 
     def _is_whole(self) -> bool:
-        """Whether every node is a voter, up and open."""
+        """Whether every node is a voter, up, open, and on a disk that nobody has to replace."""
         leader = self.leader()
         wanted = {node.member for node in self.nodes.values()}
         return (
@@ -360,6 +360,7 @@ class World:
             and leader.log is not None
             and set(leader.log.raft.membership.voters) == wanted
             and all(node.log and node.log.failure is None for node in self.nodes.values())
+            and not any(node.is_doomed for node in self.nodes.values())
         )
 
     def _is_quiet(self) -> bool:
