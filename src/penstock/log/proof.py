@@ -45,13 +45,13 @@ def _compare(segment: Segment, found: FileRange) -> int:
             break
         if row.kind == EntryKind.RECORDS and row.size:
             reason = fault_in_batch(data[size_bytes:end], row)
-            if reason is not None and not size_bytes:
+            if reason is not None:
+                if size_bytes:
+                    break
                 raise Corruption(
                     f"the batch at offset {row.first_offset} of {segment.directory} is damaged:"
                     f" {reason}"
                 )
-            if reason is not None:
-                break
         size_bytes = end
         number += 1
     return size_bytes

@@ -14,6 +14,10 @@ Duration = Annotated[
     str | float,
     Meta(description="Seconds, or a text with a unit: 500ms, 30s, 5m, 2h, 7d."),
 ]
+Wait = Annotated[
+    Duration,
+    Meta(description="For the first one, up to 60 s; seconds, or a text such as 500ms or 20s."),
+]
 Moment = Annotated[
     str | float, Meta(description="Milliseconds since 1970, or a date and time in ISO 8601.")
 ]
@@ -119,10 +123,7 @@ class ReceiveBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     """How many messages, how long to wait for the first, and for how long they are out."""
 
     max: Annotated[int, Meta(ge=1, le=10_000)] = 10
-    wait: Annotated[
-        Duration,
-        Meta(description="For the first one, up to 60 s; seconds, or a text such as 500ms or 20s."),
-    ] = 0
+    wait: Wait = 0
     lease: Annotated[
         Duration | None, Meta(description="Up to 12 h; the group's own if left out.")
     ] = None

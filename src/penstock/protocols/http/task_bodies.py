@@ -4,7 +4,7 @@ from typing import Annotated, Any, Literal
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from penstock.protocols.http.message_bodies import Duration, Moment
+from penstock.protocols.http.message_bodies import Duration, Moment, Wait
 
 TaskState = Literal["queued", "scheduled", "leased", "done", "failed"]
 
@@ -44,10 +44,7 @@ class LeaseBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         list[str], Meta(max_length=100, description="Nothing stands for every type.")
     ] = []
     max: Annotated[int, Meta(ge=1, le=10_000)] = 1
-    wait: Annotated[
-        Duration,
-        Meta(description="For the first one, up to 60 s; seconds, or a text such as 500ms or 20s."),
-    ] = 0
+    wait: Wait = 0
     lease: Annotated[
         Duration | None, Meta(description="Up to 12 h; that of the type's topic if left out.")
     ] = None
